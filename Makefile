@@ -1,0 +1,112 @@
+# `make` alone lists what there is. What it makes lies in .venv, build and runs, and beside the package (_C*.so).
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+PHASE := sh tools/phase.sh
+DATA ?= digits
+PYTHON ?=
+ARGS ?=
+comma := ,
+
+# cmake, ninja, ruff and clang-format are those of the environment.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+NATIVE_SOURCES := CMakeLists.txt $(wildcard kernels/cpu/*.* kernels/cpu/common/* kernels/cuda/*.* kernels/cuda/common/*)
+LIBRARY_SOURCES := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
+KERNEL_TESTS := $(patsubst kernels/cpu/%.cpp,tests/test_%.py,$(wildcard kernels/cpu/*.cpp))
+PYTHON_FOLDERS := seegera_fast kernels tests bench tools setup.py
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help run test bench check lint format native sanitize clean distclean
+
+help:
+	@echo 'make run              set up, then train SeeGera for link prediction on the digits graph; results in runs/digits'
+	@echo 'make run DATA=cora    the same on cora, citeseer, pubmed, photo, computers, cs or physics; results in runs/cora'
+	@echo '                      ARGS="--epochs 50" hands further options to `seegera-fast train`'
+	@echo 'make test             set up, then run all tests; ARGS="-k sparse_matmul" hands options to pytest'
+	@echo 'make bench            set up, then run the benchmarks and print their table'
+	@echo 'make check            all that CI runs: lint, the native libraries, the tests'
+	@echo 'make lint             ruff and clang-format, changing nothing; make format lets them change files'
+	@echo 'make native           build the native libraries in place and say which backends are available'
+	@echo 'make sanitize         build with the address and undefined-behaviour sanitizers, run the CPU kernel tests under them'
+	@echo 'make clean            remove what was built; make distclean removes .venv too'
+	@echo
+	@echo 'Setting up needs Python 3.10 or later and a C++ compiler. It makes .venv, keeps a torch that is already installed'
+	@echo 'for the Python it finds, and else installs one (without an NVIDIA GPU: the CPU build, if pip can find it).'
+	@echo '  PYTHON=python3.12   the Python to make .venv with'
+	@echo '  SEEGERA_DATA=FOLDER where the data sets are, or are to be downloaded to'
+	@echo '  SEEGERA_CUDA=0      leaves the CUDA library out even where nvcc is found'
+
+run: $(VENV)/.installed $(VENV)/.native
+	@$(PHASE) 'training on $(DATA)' $(PY) -m seegera_fast train --data $(DATA) --out runs/$(DATA) $(ARGS)
+
+test: $(VENV)/.extra-test $(VENV)/.native
+	@$(PHASE) tests $(PY) -m pytest tests $(ARGS)
+
+bench: $(VENV)/.extra-bench $(VENV)/.native
+	@$(PHASE) benchmarks $(PY) bench/report.py $(ARGS)
+
+check: $(VENV)/.extra-test,lint
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory native
+	@$(MAKE) --no-print-directory test
+
+lint: $(VENV)/.extra-lint
+	@$(PHASE) 'ruff check' ruff check $(PYTHON_FOLDERS)
+	@$(PHASE) 'ruff format' ruff format --check $(PYTHON_FOLDERS)
+	@$(PHASE) 'clang-format' clang-format --dry-run -Werror $(LIBRARY_SOURCES)
+
+format: $(VENV)/.extra-lint
+	ruff check --fix $(PYTHON_FOLDERS)
+	ruff format $(PYTHON_FOLDERS)
+	clang-format -i $(LIBRARY_SOURCES)
+
+native: $(VENV)/.installed $(VENV)/.native
+	@$(PY) -m seegera_fast info
+
+sanitize: $(VENV)/.extra-test
+	@$(PHASE) 'CPU kernels under sanitizers' sh tools/sanitize.sh build/sanitize $(PY) $(KERNEL_TESTS) $(ARGS)
+
+# --- setting up ------------------------------------------------------------------------------------------------------
+
+$(VENV)/.python: tools/make_venv.py tools/make_venv.sh
+	@$(PHASE) 'virtual environment' sh tools/make_venv.sh $(VENV) '$(PYTHON)'
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.python tools/install_torch.py
+	@$(PHASE) torch $(PY) tools/install_torch.py
+	@touch $@
+
+# An installed package may be seen from outside of .venv, where its commands would not be found.
+$(VENV)/.build-tools: $(VENV)/.torch
+	@$(PHASE) 'build tools' sh -c "$(PIP) install --quiet 'setuptools>=77' && for tool in cmake ninja; do \
+		test -x $(VENV)/bin/\$$tool || $(PIP) install --quiet --ignore-installed \$$tool || exit 1; done"
+	@touch $@
+
+# Without build isolation a rebuild compiles only what changed, and the torch to build against is the one installed.
+install = $(PHASE) 'build and install' $(PIP) install --quiet --no-build-isolation --editable '.$(1)'
+
+$(VENV)/.installed: $(VENV)/.build-tools setup.py pyproject.toml
+	@$(call install,)
+	@touch $@ $(VENV)/.native
+
+$(VENV)/.extra-%: $(VENV)/.build-tools setup.py pyproject.toml
+	@$(call install,[$*])
+	@touch $(patsubst %,$(VENV)/.extra-%,$(subst $(comma), ,$*)) $@ $(VENV)/.installed $(VENV)/.native
+
+$(VENV)/.native: $(NATIVE_SOURCES)
+	@$(PHASE) 'native libraries' $(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+clean:
+	rm -rf build dist seegera_fast.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -f seegera_fast/_C*.so $(VENV)/.native
+	find seegera_fast kernels tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

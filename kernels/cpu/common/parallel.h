@@ -1,0 +1,34 @@
+// Threads, for the registration half of a kernel file.
+//
+// What keeps results the same for any number of threads: the tasks are cut from the problem alone, never from the
+// number of threads; a task writes what no other task writes; a sum over tasks is taken afterwards, in task order.
+// Which thread runs which task, and when, is then free, and threads take the next task as they become idle.
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+namespace seegera {
+
+// Calls run(task) for every task in [0, count), each once.
+template <typename Run>
+void for_each_task(int64_t count, const Run& run) {
+    if (count == 1) {
+        run(int64_t{0});
+        return;
+    }
+    std::atomic<int64_t> next{0};
+    const int64_t workers = std::min<int64_t>(torch::stable::get_num_threads(), count);
+    // A worker's range is of no interest: it takes tasks until none are left. Inside another parallel region one call
+    // gets all of [0, workers), and does all tasks.
+    torch::stable::parallel_for(0, workers, 1, [&](int64_t, int64_t) {
+        for (int64_t task = next.fetch_add(1); task < count; task = next.fetch_add(1)) {
+            run(task);
+        }
+    });
+}
+
+}  // namespace seegera

@@ -1,0 +1,1 @@
+"""Triton kernels and their launchers, one file per operation. Nothing is compiled or autotuned at import."""

@@ -1,0 +1,230 @@
+"""``matrix @ dense`` for a CSR matrix: ``out[r] = sum over the non-zeros e of row r of values[e] * dense[col[e]]``.
+
+A program adds up a block of rows over a tile of columns, a few non-zeros of each row at a time. A row with more than
+``CHUNK`` non-zeros, a hub, would hold its program up. So the non-zeros of the whole matrix are cut into chunks of
+``CHUNK``; each chunk that a hub touches gives a partial sum, and the hub's partial sums are added in the order of the
+chunks. A chunk is too short to hold a hub whole: a hub that touches it has its first non-zero (side 0) or, beginning
+inside it, its last one (side 1). So a chunk has two places for partial sums, and nothing has to be read on the host.
+
+Every sum has a fixed order: equal inputs give equal bits.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+CHUNK = 256
+
+
+@triton.jit
+def sum_products(
+    begin,  # [BLOCK_ROWS] int64: the first non-zero of each range
+    end,  # [BLOCK_ROWS] int64: one past its last
+    column,  # [BLOCK_COLS] int64
+    col,
+    values,
+    dense,
+    width,
+    dense_stride,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_NNZ: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+):
+    """Sums ``[BLOCK_ROWS, BLOCK_COLS]`` of the products of the non-zeros in each range."""
+    total = tl.zeros((BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS), dtype=values.dtype.element_ty)
+    in_width = (column < width)[None, None, :]
+    for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
+        nonzero = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
+        inside = nonzero < end[:, None]
+        row = tl.load(col + nonzero, mask=inside, other=0)
+        factor = tl.load(values + nonzero, mask=inside, other=0.0)
+        # Nothing is read for a non-zero past the end: what lies there may be infinite.
+        term = tl.load(
+            dense + row[:, :, None] * dense_stride + column[None, None, :],
+            mask=inside[:, :, None] & in_width,
+            other=0.0,
+        )
+        total += factor[:, :, None] * term
+    return tl.sum(total, axis=1)
+
+
+@triton.jit
+def row_kernel(
+    rowptr,  # [rows + 1] int64
+    col,  # [nnz] int64
+    values,  # [nnz]
+    dense,  # [cols, width], unit stride along a row
+    out,  # [rows, width]
+    rows,
+    width,
+    dense_stride,
+    CHUNK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_NNZ: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+):
+    """The rows that are no hubs. Programs: for each tile of columns all blocks of rows."""
+    program = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(rows, BLOCK_ROWS)
+    row = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    begin = tl.load(rowptr + row, mask=row < rows, other=0)
+    end = tl.load(rowptr + row + 1, mask=row < rows, other=0)
+    hub = end - begin > CHUNK
+    end = tl.where(hub, begin, end)
+    total = sum_products(
+        begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS
+    )
+    wanted = ((row < rows) & (hub == 0))[:, None] & (column < width)[None, :]
+    tl.store(out + row[:, None] * width + column[None, :], total, mask=wanted)
+
+
+@triton.jit
+def segment_kernel(
+    rowptr,
+    col,
+    values,
+    dense,
+    partial,  # [2 * chunks, width]: only the places that have a hub are written
+    starts,  # [2 * chunks] int64: the row whose first non-zero is summed in this place, or -1
+    rows,
+    nnz,
+    width,
+    dense_stride,
+    search_steps,  # 2 ** search_steps >= rows
+    CHUNK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_NNZ: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+):
+    """The partial sums of the hubs. Programs: for each tile of columns all blocks of places."""
+    program = tl.program_id(0).to(tl.int64)
+    places = 2 * tl.cdiv(nnz, CHUNK)
+    blocks = tl.cdiv(places, BLOCK_ROWS)
+    place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    first = place // 2 * CHUNK
+    last = tl.minimum(first + CHUNK, nnz) - 1
+    late = place % 2 == 1
+
+    # The row of the first or last non-zero: the last one that begins at it or before it.
+    nonzero = tl.where(late, last, first)
+    low = tl.zeros((BLOCK_ROWS,), dtype=tl.int64)
+    high = low + rows
+    for _ in range(search_steps):
+        middle = (low + high) // 2
+        before = tl.load(rowptr + middle) <= nonzero
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle)
+    begin = tl.load(rowptr + low)
+    end = tl.load(rowptr + low + 1)
+
+    wanted = (place < places) & (end - begin > CHUNK) & ((begin > first) | (late == 0))
+    row = tl.where(wanted & (begin >= first), low, -1)
+    if program < blocks:
+        tl.store(starts + place, row, mask=place < places)
+    begin = tl.maximum(begin, first)
+    end = tl.where(wanted, tl.minimum(end, last + 1), begin)
+    total = sum_products(
+        begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS
+    )
+    tl.store(
+        partial + place[:, None] * width + column[None, :], total, mask=wanted[:, None] & (column < width)[None, :]
+    )
+
+
+@triton.jit
+def hub_kernel(
+    rowptr,
+    partial,
+    starts,
+    out,
+    nnz,
+    width,
+    CHUNK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+):
+    """Each place where a hub begins adds up its partial sums: its own, then those on side 0 of the later chunks."""
+    program = tl.program_id(0).to(tl.int64)
+    places = 2 * tl.cdiv(nnz, CHUNK)
+    blocks = tl.cdiv(places, BLOCK_ROWS)
+    place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    row = tl.load(starts + place, mask=place < places, other=-1)
+    begins = row >= 0
+    end = tl.load(rowptr + row + 1, mask=begins, other=0)
+    later = tl.where(begins, (end - 1) // CHUNK - place // 2, 0)
+
+    wanted = begins[:, None] & (column < width)[None, :]
+    total = tl.load(partial + place[:, None] * width + column[None, :], mask=wanted, other=0.0)
+    for step in range(1, tl.max(later, axis=0) + 1):
+        source = 2 * (place // 2 + step)
+        total += tl.load(
+            partial + source[:, None] * width + column[None, :],
+            mask=wanted & (step <= later)[:, None],
+            other=0.0,
+        )
+    tl.store(out + row[:, None] * width + column[None, :], total, mask=wanted)
+
+
+def block_sizes(rows: int, width: int, device: str) -> dict[str, int]:
+    """Rows, non-zeros of each row and columns that a program takes at a time.
+
+    On a GPU 1,024 products at a time, eight in each thread. In the interpreter, where a program costs milliseconds
+    whatever it does, 2 ** 18.
+    """
+    gpu = device != "cpu"
+    products, num_nonzeros, most_columns = (1024, 8, 128) if gpu else (2**18, 16, 512)
+    num_columns = min(triton.next_power_of_2(width), most_columns)
+    num_rows = products // (num_nonzeros * num_columns)
+    if not gpu:
+        num_rows = min(num_rows, triton.next_power_of_2(rows))
+    return {"BLOCK_ROWS": num_rows, "BLOCK_NNZ": num_nonzeros, "BLOCK_COLS": num_columns}
+
+
+def sparse_matmul(
+    rowptr: torch.Tensor,
+    col: torch.Tensor,
+    values: torch.Tensor,
+    rowptr_t: torch.Tensor,
+    col_t: torch.Tensor,
+    values_t: torch.Tensor,
+    dense: torch.Tensor,
+) -> torch.Tensor:
+    """``matrix @ dense``, of shape ``[rows, width]``, contiguous, in the dtype of the values (float32 or float64).
+
+    Args:
+        rowptr: ``[rows + 1]`` int64.
+        col: ``[nnz]`` int64.
+        values: ``[nnz]``.
+        rowptr_t, col_t, values_t: the transpose, for the backward pass alone.
+        dense: ``[cols, width]``, any strides.
+    """
+    rows, nnz, width = rowptr.numel() - 1, col.numel(), dense.shape[1]
+    out = dense.new_empty((rows, width))
+    if rows == 0 or width == 0:
+        return out
+    if width > 1 and dense.stride(1) != 1:
+        dense = dense.contiguous()
+    stride = dense.stride(0)
+    sizes = block_sizes(rows, width, dense.device.type)
+    tiles = triton.cdiv(width, sizes["BLOCK_COLS"])
+    # Without a hub, by the number of non-zeros alone, the other two passes have nothing to do.
+    chunks = triton.cdiv(nnz, CHUNK) if nnz > CHUNK else 0
+    with torch.cuda.device_of(dense):
+        grid = (triton.cdiv(rows, sizes["BLOCK_ROWS"]) * tiles,)
+        row_kernel[grid](rowptr, col, values, dense, out, rows, width, stride, CHUNK=CHUNK, **sizes)
+        if chunks == 0:
+            return out
+        partial = dense.new_empty((2 * chunks, width))
+        starts = rowptr.new_empty(2 * chunks)
+        grid = (triton.cdiv(2 * chunks, sizes["BLOCK_ROWS"]) * tiles,)
+        segment_kernel[grid](
+            rowptr, col, values, dense, partial, starts, rows, nnz, width, stride, rows.bit_length(), CHUNK=CHUNK, **sizes
+        )
+        del sizes["BLOCK_NNZ"]
+        hub_kernel[grid](rowptr, partial, starts, out, nnz, width, CHUNK=CHUNK, **sizes)
+    return out

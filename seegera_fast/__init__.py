@@ -1,0 +1,23 @@
+"""Semi-implicit graph variational auto-encoders (SeeGera, WWW '23): exact, in O(n d) memory, on a CPU or a GPU."""
+
+from . import backends, datasets, ops, reference, tasks
+from .backends import use_backend
+from .graph import Graph, SparseMatrix
+from .model import SeeGera, SeeGeraConfig
+
+__version__ = "0.1.0"
+
+backends.load()
+
+__all__ = [
+    "Graph",
+    "SeeGera",
+    "SeeGeraConfig",
+    "SparseMatrix",
+    "backends",
+    "datasets",
+    "ops",
+    "reference",
+    "tasks",
+    "use_backend",
+]

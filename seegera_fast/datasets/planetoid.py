@@ -1,0 +1,113 @@
+"""Planetoid's citation graphs (Yang, Cohen and Salakhutdinov 2016): eight files per data set."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .arrays import RawGraph, undirected
+from .unpickle import read_pickle
+
+PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
+VALID_NODES = 500
+
+
+def read_planetoid(folder: Path, key: str) -> RawGraph:
+    """Reads ``ind.<key>.x`` and its seven companions.
+
+    The rows of ``allx`` come first; the rows of ``tx`` go to the node numbers listed in ``test.index``. A number that
+    is missing from that list (15 isolated nodes of CiteSeer) is a node with a zero feature row and the label -1.
+
+    The public split: the first ``len(y)`` nodes train, the next 500 (or as many as ``allx`` has) validate, the nodes
+    of ``test.index`` test.
+
+    Raises:
+        OSError: a file is missing.
+        ValueError: a file is refused or corrupt, or does not fit the others; names the file.
+    """
+    paths = {part: folder / f"ind.{key}.{part}" for part in PARTS}
+    x, tx, allx = (_matrix(paths[part]) for part in ("x", "tx", "allx"))
+    y, ty, ally = (_one_hot(paths[part]) for part in ("y", "ty", "ally"))
+    for features, classes, part in ((x, y, "x"), (tx, ty, "tx"), (allx, ally, "allx")):
+        if features.shape[0] != classes.shape[0]:
+            raise ValueError(f"{paths[part]}: {features.shape[0]} rows, but {classes.shape[0]} rows of labels")
+        if features.shape[1] != allx.shape[1]:
+            raise ValueError(f"{paths[part]}: {features.shape[1]} columns, but allx has {allx.shape[1]}")
+        if classes.shape[1] != ally.shape[1]:
+            raise ValueError(f"{paths[part]}: labels of {classes.shape[1]} classes, but ally has {ally.shape[1]}")
+    if x.shape[0] > allx.shape[0]:
+        raise ValueError(f"{paths['x']}: {x.shape[0]} rows, more than the {allx.shape[0]} of allx")
+    known = allx.shape[0]
+    graph = read_pickle(paths["graph"])
+    if not isinstance(graph, dict):
+        raise ValueError(f"{paths['graph']}: holds {type(graph).__name__}, want a dictionary of neighbour lists")
+    # Every node has a key in the graph, which bounds the node numbers by the size of the files.
+    num_nodes = max(len(graph), known + tx.shape[0])
+    test = _test_index(paths["test.index"], known, num_nodes)
+    if test.size != tx.shape[0]:
+        raise ValueError(f"{paths['test.index']}: {test.size} node numbers, but tx has {tx.shape[0]} rows")
+
+    place = scipy.sparse.csr_matrix(
+        (np.ones(test.size, tx.dtype), (test - known, np.arange(test.size))), shape=(num_nodes - known, test.size)
+    )
+    features = scipy.sparse.vstack([allx, place @ tx], format="csr")
+    labels = np.full(num_nodes, -1, dtype=np.int64)
+    labels[:known] = _classes(ally)
+    labels[test] = _classes(ty)
+    node = np.arange(num_nodes)
+    masks = {
+        "train": node < x.shape[0],
+        "valid": (node >= x.shape[0]) & (node < min(x.shape[0] + VALID_NODES, known)),
+        "test": np.isin(node, test),
+    }
+    return RawGraph(_adjacency(graph, num_nodes, paths["graph"]), features, labels, masks)
+
+
+def _matrix(path: Path) -> scipy.sparse.csr_matrix:
+    matrix = read_pickle(path)
+    if not scipy.sparse.issparse(matrix):
+        raise ValueError(f"{path}: holds {type(matrix).__name__}, want a SciPy CSR matrix")
+    return matrix
+
+
+def _one_hot(path: Path) -> np.ndarray:
+    array = read_pickle(path)
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(f"{path}: want a NumPy array with one row of class indicators per node")
+    return array
+
+
+def _classes(one_hot: np.ndarray) -> np.ndarray:
+    """The column of each row's one; -1 for a row without any."""
+    return np.where((one_hot != 0).any(axis=1), one_hot.argmax(axis=1), -1)
+
+
+def _test_index(path: Path, low: int, high: int) -> np.ndarray:
+    try:
+        numbers = [int(word) for word in path.read_text(encoding="ascii").split()]
+    except ValueError as error:
+        raise ValueError(f"{path}: want one node number per line ({error})") from error
+    outside = [number for number in numbers if not low <= number < high]
+    if outside:
+        raise ValueError(f"{path}: got node {outside[0]}, want numbers from {low} to {high - 1}")
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"{path}: a node number is listed twice")
+    return np.array(numbers, dtype=np.int64)
+
+
+def _adjacency(graph: dict[Any, Any], num_nodes: int, path: Path) -> scipy.sparse.csr_matrix:
+    if not all(type(neighbours) is list for neighbours in graph.values()):
+        raise ValueError(f"{path}: want a list of neighbours for each node")
+    for number in chain(graph, chain.from_iterable(graph.values())):
+        if type(number) is not int or not 0 <= number < num_nodes:
+            raise ValueError(f"{path}: got node {number!r}, want integers from 0 to {num_nodes - 1}")
+    degrees = [len(neighbours) for neighbours in graph.values()]
+    row = np.repeat(np.fromiter(graph, np.int64, len(graph)), degrees)
+    col = np.fromiter(chain.from_iterable(graph.values()), np.int64, row.size)
+    return undirected(
+        scipy.sparse.coo_matrix((np.ones(row.size, np.float32), (row, col)), shape=(num_nodes, num_nodes))
+    )

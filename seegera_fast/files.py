@@ -1,0 +1,181 @@
+"""A graph from the user's own files: an edge list or a sparse matrix, features and labels."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .datasets.arrays import checked_csr
+from .graph import Graph
+
+LONGEST_QUOTE = 40
+# What NumPy and SciPy raise for a file that is damaged or of another kind.
+NOT_AN_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    NotImplementedError,
+)
+
+
+def read_graph(
+    edges: str | Path, features: str | Path | None = None, labels: str | Path | None = None, *, weighted: bool = False
+) -> Graph:
+    """A graph from files; text files hold one record a line, split at commas or blanks, with ``#`` comments.
+
+    Args:
+        edges: ``.npz``: an ``n x n`` adjacency as written by ``scipy.sparse.save_npz``. Any other name: text, each
+            line two node numbers from 0 and, if wanted, a weight; an edge needs to be there in one direction only.
+        features: a row per node: ``.npz`` (SciPy sparse), ``.npy``, or text with one number per column. None: the
+            identity.
+        labels: an integer per node (negative: unknown): ``.npy``, or text with one a line. None: no labels.
+        weighted: keep edge weights in the propagation matrix.
+
+    Returns:
+        The graph, named after the file of its edges. The number of nodes is that of the adjacency, or of the features'
+        rows, or else the largest node number plus one.
+
+    Raises:
+        OSError: a file can't be read.
+        ValueError: a file isn't what its name says, or a line is wrong; names the file and the line.
+        TypeError: values that aren't numbers.
+    """
+    edges = Path(edges)
+    feature_matrix = None if features is None else _read_features(Path(features))
+    label_vector = None if labels is None else _read_labels(Path(labels))
+    options = {"labels": label_vector, "weighted": weighted, "name": edges.stem}
+    if edges.suffix == ".npz":
+        return Graph(_read_sparse(edges), feature_matrix, **options)
+    if edges.suffix == ".npy":
+        raise ValueError(f"{edges}: want an edge list as text, or an adjacency from scipy.sparse.save_npz (.npz)")
+    pairs, weights = _read_edges(edges)
+    nodes = None if feature_matrix is None else feature_matrix.shape[0]
+    if nodes is None and label_vector is not None:
+        nodes = label_vector.shape[0]
+    if nodes is None:
+        nodes = int(pairs.max()) + 1 if pairs.size else 0
+    if pairs.size and pairs.max() >= nodes:
+        raise ValueError(
+            f"{edges}: got node {pairs.max()}, but {features or labels} has {nodes} rows: want 0 to {nodes - 1}"
+        )
+    return Graph(_undirected(pairs, weights, nodes), feature_matrix, **options)
+
+
+def _undirected(pairs: np.ndarray, weights: np.ndarray, nodes: int) -> scipy.sparse.csr_matrix:
+    """The symmetric adjacency of a list that may give an edge once, in both directions or repeatedly."""
+    adjacency = scipy.sparse.csr_matrix((weights, (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
+    if (weights == 1).all():
+        adjacency.data[:] = 1
+    return adjacency.maximum(adjacency.T).tocsr()
+
+
+def _read_edges(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """int64 ``[E, 2]`` and float64 ``[E]`` from text."""
+    ends, weights = array("q"), array("d")
+    for number, fields in _records(path):
+        try:
+            if len(fields) not in (2, 3):
+                raise ValueError
+            pair = (int(fields[0]), int(fields[1]))
+            weight = float(fields[2]) if len(fields) == 3 else 1.0
+            if min(pair) < 0 or not 0 <= weight < np.inf:
+                raise ValueError
+            ends.extend(pair)
+            weights.append(weight)
+        except (ValueError, OverflowError):
+            wanted = "two node numbers (integers from 0) and, if wanted, a weight of 0 or more"
+            raise _wrong_line(path, number, fields, wanted) from None
+    return np.array(ends, np.int64).reshape(-1, 2), np.array(weights, np.float64)
+
+
+def _read_features(path: Path) -> Any:
+    if path.suffix == ".npz":
+        return _read_sparse(path)
+    if path.suffix == ".npy":
+        values = _read_array(path)
+        if values.ndim != 2:
+            raise ValueError(f"{path}: got shape {values.shape}, want two dimensions: a row per node")
+        return values
+    values, width = array("d"), None
+    for number, fields in _records(path):
+        try:
+            values.extend([float(field) for field in fields])
+        except ValueError:
+            raise _wrong_line(path, number, fields, "numbers") from None
+        if width not in (None, len(fields)):
+            raise ValueError(f"{path}, line {number}: got {len(fields)} columns, want {width} as in the lines above")
+        width = len(fields)
+    if width is None:
+        raise ValueError(f"{path}: holds no rows, want one row of features per node")
+    return np.array(values, np.float64).reshape(-1, width)
+
+
+def _read_labels(path: Path) -> np.ndarray:
+    if path.suffix == ".npy":
+        values = _read_array(path)
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            raise ValueError(f"{path}: got {values.dtype} of shape {values.shape}, want one integer per node")
+        return values
+    values = array("q")
+    for number, fields in _records(path):
+        try:
+            (field,) = fields
+            values.append(int(field))
+        except (ValueError, OverflowError):
+            raise _wrong_line(path, number, fields, "one integer") from None
+    return np.array(values, np.int64)
+
+
+def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number and the fields of each line that isn't empty."""
+    with open(path, encoding="utf-8-sig") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                fields = line.partition("#")[0].replace(",", " ").split()
+                if fields:
+                    yield number, fields
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: is not a text file ({error.reason} at byte {error.start})") from error
+
+
+def _wrong_line(path: Path, number: int, fields: list[str], wanted: str) -> ValueError:
+    got = " ".join(fields)
+    if len(got) > LONGEST_QUOTE:
+        got = got[:LONGEST_QUOTE] + "..."
+    return ValueError(f"{path}, line {number}: got {got!r}, want {wanted}; a line of comment starts with #")
+
+
+def _read_array(path: Path) -> np.ndarray:
+    with open(path, "rb") as file:
+        try:
+            return np.lib.format.read_array(file, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{path}: is not a NumPy array file ({error})") from error
+
+
+def _read_sparse(path: Path) -> scipy.sparse.csr_matrix:
+    """The SciPy matrix in an archive; its indices are checked, as SciPy takes them on trust."""
+    with open(path, "rb") as file:
+        try:
+            matrix = scipy.sparse.load_npz(file)
+        except NOT_AN_ARCHIVE as error:
+            raise ValueError(f"{path}: is not a matrix from scipy.sparse.save_npz ({error})") from error
+    if matrix.format == "csr":
+        return checked_csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape, str(path))
+    if matrix.format == "csc":
+        flipped = checked_csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[::-1], str(path))
+        return flipped.T.tocsr()
+    if matrix.format == "coo":
+        return matrix.tocsr()
+    raise ValueError(f"{path}: got a matrix in SciPy's {matrix.format} format, want csr, csc or coo")

@@ -1,0 +1,585 @@
+"""What is built once per data set: sparse matrices and the graph that holds them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from .sampling import NonEdges
+
+FLOATING = (torch.float32, torch.float64)
+
+
+class SparseMatrix:
+    """A sparse matrix in compressed sparse row form, on any device.
+
+    Attributes:
+        rowptr: int64 ``[rows + 1]``; row ``i`` owns the entries ``rowptr[i]`` to ``rowptr[i + 1]``.
+        col: int64 ``[nnz]``, ascending inside a row, without duplicates.
+        values: float32 or float64 ``[nnz]``.
+        shape: ``(rows, cols)``.
+        symmetric: the matrix equals its transpose, value for value.
+
+    The constructor takes its parts on trust; :meth:`from_any` checks. What follows from the matrix (its
+    transpose, row numbers, weights of the averages of Eq. cor) is built at the first use and kept.
+    """
+
+    def __init__(
+        self,
+        rowptr: torch.Tensor,
+        col: torch.Tensor,
+        values: torch.Tensor,
+        shape: tuple[int, int],
+        *,
+        symmetric: bool = False,
+    ) -> None:
+        self.rowptr = rowptr
+        self.col = col
+        self.values = values
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.symmetric = symmetric
+        self._row: torch.Tensor | None = None
+        self._order: torch.Tensor | None = None
+        self._transposed: SparseMatrix | None = self if symmetric else None
+        self._row_normalized: SparseMatrix | None = None
+        self._non_edges: NonEdges | None = None
+        self._value_range: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        return f"SparseMatrix({self.shape[0]} x {self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return self.col.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @property
+    def row(self) -> torch.Tensor:
+        """int64 ``[nnz]``: the row of each entry."""
+        if self._row is None:
+            rows = torch.arange(self.shape[0], device=self.device)
+            self._row = torch.repeat_interleave(rows, self.rowptr.diff(), output_size=self.nnz)
+        return self._row
+
+    @property
+    def order(self) -> torch.Tensor:
+        """int64 ``[nnz]``: entry ``k`` of the transpose is entry ``order[k]`` of this matrix."""
+        if self._order is None:
+            self._order = torch.argsort(self.col, stable=True)
+        return self._order
+
+    @property
+    def transposed(self) -> SparseMatrix:
+        """The transpose, by rows; the matrix itself where it is symmetric."""
+        if self._transposed is None:
+            counts = torch.zeros(self.shape[1] + 1, dtype=torch.int64, device=self.device)
+            counts.scatter_add_(0, self.col + 1, torch.ones_like(self.col))
+            matrix = SparseMatrix(
+                counts.cumsum(0), self.row[self.order], self.values[self.order], (self.shape[1], self.shape[0])
+            )
+            matrix._transposed = self
+            self._transposed = matrix
+        return self._transposed
+
+    @property
+    def row_normalized(self) -> SparseMatrix:
+        """Each row divided by the sum of its absolute values (Eq. cor's weights); an all-zero row stays zero."""
+        if self._row_normalized is None:
+            norms = self.values.new_zeros(self.shape[0]).index_add_(0, self.row, self.values.abs())
+            scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
+            self._row_normalized = SparseMatrix(self.rowptr, self.col, self.values * scale[self.row], self.shape)
+        return self._row_normalized
+
+    @property
+    def non_edges(self) -> NonEdges:
+        """The pairs ``i < k`` without an entry, for a symmetric matrix without a diagonal."""
+        if self._non_edges is None:
+            upper = self.row < self.col
+            self._non_edges = NonEdges(torch.stack([self.row[upper], self.col[upper]], dim=1), self.shape[0])
+        return self._non_edges
+
+    @property
+    def non_edge_count(self) -> int:
+        """The number of those pairs, without building them."""
+        return self.shape[0] * (self.shape[0] - 1) // 2 - self.nnz // 2
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """The smallest and the largest element, zeros included; read on the host once."""
+        if self._value_range is None:
+            ends = (float(self.values.min()), float(self.values.max())) if self.nnz else (0.0, 0.0)
+            full = self.nnz == self.shape[0] * self.shape[1]
+            self._value_range = ends if full else (min(ends[0], 0.0), max(ends[1], 0.0))
+        return self._value_range
+
+    def with_values(self, values: torch.Tensor) -> SparseMatrix:
+        """The same structure, which is shared, with other values ``[nnz]``."""
+        matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
+        matrix._row = self._row
+        if self._transposed is not None and not self.symmetric:
+            other = self._transposed
+            flipped = SparseMatrix(other.rowptr, other.col, values[self.order], other.shape)
+            flipped._row = other._row
+            matrix._order, flipped._transposed, matrix._transposed = self._order, matrix, flipped
+        return matrix
+
+    def to(self, device: Any = None, dtype: torch.dtype | None = None) -> SparseMatrix:
+        """The matrix on another device or with values of another type."""
+        if dtype is not None and dtype not in FLOATING:
+            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        values = self.values.to(device=device, dtype=dtype)
+        if values is self.values:
+            return self
+        matrix = SparseMatrix(
+            self.rowptr.to(device=device), self.col.to(device=device), values, self.shape, symmetric=self.symmetric
+        )
+        if self._transposed is not None and not self.symmetric:
+            other = self._transposed
+            flipped = SparseMatrix(
+                other.rowptr.to(device=device),
+                other.col.to(device=device),
+                other.values.to(device=device, dtype=dtype),
+                other.shape,
+            )
+            flipped._transposed, matrix._transposed = matrix, flipped
+        return matrix
+
+    def to_dense(self) -> torch.Tensor:
+        """The matrix as a dense tensor ``[rows, cols]``."""
+        return self.values.new_zeros(self.shape).index_put_((self.row, self.col), self.values)
+
+    def to_scipy(self) -> scipy.sparse.csr_matrix:
+        """The matrix as a SciPy CSR matrix."""
+        parts = (self.values.detach().cpu().numpy(), self.col.cpu().numpy(), self.rowptr.cpu().numpy())
+        return scipy.sparse.csr_matrix(parts, shape=self.shape)
+
+    @classmethod
+    def from_any(cls, matrix: Any, *, name: str = "matrix", dtype: torch.dtype = torch.float32) -> SparseMatrix:
+        """Reads a SciPy matrix or array (any format), a NumPy array or matrix, or a torch tensor (dense, COO, CSR, CSC).
+
+        Duplicate entries are added up and explicit zeros dropped.
+
+        Args:
+            matrix: the matrix, two-dimensional, real, finite. A ``SparseMatrix`` is taken as it is.
+            name: what errors call it.
+            dtype: torch.float32 or torch.float64.
+
+        Raises:
+            TypeError: not a matrix of numbers.
+            ValueError: not two-dimensional, or a value is NaN or infinite.
+        """
+        if isinstance(matrix, SparseMatrix):
+            return matrix.to(dtype=dtype)
+        device = matrix.device if isinstance(matrix, torch.Tensor) else None
+        return cls._from_csr(_to_csr(matrix, name), dtype).to(device=device)
+
+    @classmethod
+    def _from_csr(cls, csr: scipy.sparse.csr_matrix, dtype: torch.dtype, *, symmetric: bool = False) -> SparseMatrix:
+        return cls(
+            torch.from_numpy(csr.indptr.astype(np.int64)),
+            torch.from_numpy(csr.indices.astype(np.int64)),
+            torch.from_numpy(np.ascontiguousarray(csr.data)).to(dtype),
+            csr.shape,
+            symmetric=symmetric,
+        )
+
+
+def _to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
+    """Any kind of matrix as SciPy COO in float64, duplicates still apart; checked for shape, type and finite values."""
+    if isinstance(matrix, SparseMatrix):
+        matrix = matrix.to_scipy()
+    elif isinstance(matrix, torch.Tensor):
+        matrix = _torch_to_scipy(matrix.detach().cpu(), name)
+    elif not scipy.sparse.issparse(matrix):
+        if not isinstance(matrix, (np.ndarray, list, tuple)):
+            raise TypeError(
+                f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array or a torch tensor"
+            )
+        matrix = np.asarray(matrix)
+    if matrix.ndim != 2:
+        raise ValueError(f"{name}: got {matrix.ndim} dimensions (shape {tuple(matrix.shape)}), want 2")
+    if matrix.dtype.kind not in "buif":
+        raise TypeError(f"{name}: got values of type {matrix.dtype}, want real numbers")
+    coo = scipy.sparse.coo_matrix(matrix)
+    coo = scipy.sparse.coo_matrix((coo.data.astype(np.float64), (coo.row, coo.col)), shape=coo.shape)
+    bad = np.flatnonzero(~np.isfinite(coo.data))
+    if bad.size:
+        at = bad[0]
+        raise ValueError(
+            f"{name}: got {bad.size} values that are NaN or infinite (the first is {coo.data[at]} at row {coo.row[at]}, "
+            f"column {coo.col[at]}), want finite numbers"
+        )
+    return coo
+
+
+def _to_csr(matrix: Any, name: str) -> scipy.sparse.csr_matrix:
+    csr = _to_coo(matrix, name).tocsr()
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    csr.sort_indices()
+    return csr
+
+
+def _torch_to_scipy(tensor: torch.Tensor, name: str) -> Any:
+    if tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        tensor = tensor.to_sparse_coo()
+    if tensor.layout == torch.sparse_coo:
+        if tensor.sparse_dim() != 2 or tensor.dense_dim() != 0:
+            raise ValueError(
+                f"{name}: got a sparse tensor with {tensor.sparse_dim()} sparse and {tensor.dense_dim()} dense "
+                "dimensions, want 2 and 0"
+            )
+        index, values = tensor._indices().numpy(), tensor._values()
+        return scipy.sparse.coo_matrix((_to_numpy(values, name), (index[0], index[1])), shape=tuple(tensor.shape))
+    return _to_numpy(tensor, name)
+
+
+def _to_numpy(tensor: torch.Tensor, name: str) -> np.ndarray:
+    if tensor.is_complex() or tensor.is_quantized:
+        raise TypeError(f"{name}: got values of type {tensor.dtype}, want real numbers")
+    return tensor.to(torch.float64).numpy()
+
+
+class Graph:
+    """An undirected graph with node features: simple, symmetric, checked once.
+
+    Args:
+        adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse. Duplicates are merged and self-loops
+            dropped. An input that is not symmetric is made so (an edge in either direction counts), with a warning.
+        features: ``n x l``, the same kinds of matrix; values are kept. None stands for the identity (``l = n``).
+        labels: class of each node: integers ``[n]`` (negative: unknown) or one row of scores or a one-hot row per node.
+        weighted: keep edge weights in the propagation matrix. Otherwise all edges count 1, with a warning where the
+            input has other weights. The link targets are 0/1 either way.
+        masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
+        name: what messages and files call the graph.
+        dtype: torch.float32 or torch.float64.
+
+    Raises:
+        TypeError: an argument is of a wrong kind or not numeric.
+        ValueError: not square, no nodes, sizes that don't match, NaN, infinite or negative weights.
+    """
+
+    def __init__(
+        self,
+        adjacency: Any,
+        features: Any = None,
+        labels: Any = None,
+        *,
+        weighted: bool = False,
+        masks: Mapping[str, Any] | None = None,
+        name: str = "graph",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if dtype not in FLOATING:
+            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        coo = _to_coo(adjacency, "adjacency")
+        if coo.shape[0] != coo.shape[1]:
+            raise ValueError(f"adjacency: got shape {coo.shape[0]} x {coo.shape[1]}, want a square matrix")
+        num_nodes = coo.shape[0]
+        if num_nodes == 0:
+            raise ValueError("adjacency: got a graph without nodes, want at least one")
+        if coo.nnz and coo.data.min() < 0:
+            raise ValueError(f"adjacency: got a negative edge weight ({coo.data.min()}), want weights of 0 and above")
+        weights = _symmetric(_simple(coo, weighted))
+        if features is None:
+            features = scipy.sparse.identity(num_nodes, format="csr")
+        feature_matrix = SparseMatrix.from_any(features, name="features", dtype=dtype)
+        if feature_matrix.shape[0] != num_nodes:
+            raise ValueError(
+                f"features: got {feature_matrix.shape[0]} rows, want one per node: adjacency has {num_nodes} nodes"
+            )
+        if feature_matrix.shape[1] == 0:
+            raise ValueError("features: got no columns, want at least one feature (None stands for the identity)")
+        device = feature_matrix.device
+        self.name = name
+        self.adjacency = SparseMatrix._from_csr(weights, dtype, symmetric=True).to(device=device)
+        self._weights: torch.Tensor | None = self.adjacency.values if weighted else None
+        self.adjacency.values = torch.ones_like(self.adjacency.values)
+        self.features = feature_matrix
+        self.labels = _labels(labels, num_nodes)
+        self.masks = {key: _mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._edges: torch.Tensor | None = None
+        self._propagation: SparseMatrix | None = None
+        self._looped: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({self.name!r}: {self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features, "
+            f"{self.dtype}, {self.device})"
+        )
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Any,
+        features: Any = None,
+        num_nodes: int | None = None,
+        labels: Any = None,
+        *,
+        edge_weight: Any = None,
+        **options: Any,
+    ) -> Graph:
+        """A graph from ``edge_index`` ``[2, E]``, integer node numbers from 0; repeated edges count once.
+
+        Args:
+            num_nodes: taken from the features, or else the largest number in ``edge_index``, where it is left out.
+            edge_weight: ``[E]``; used with ``weighted=True``.
+            options: those of :class:`Graph`.
+
+        Raises:
+            TypeError: the node numbers are not integers.
+            ValueError: a wrong shape, or a number outside ``0 .. num_nodes - 1``.
+        """
+        index = edge_index.detach().cpu().numpy() if isinstance(edge_index, torch.Tensor) else np.asarray(edge_index)
+        if index.ndim != 2 or index.shape[0] != 2:
+            raise ValueError(f"edge_index: got shape {tuple(index.shape)}, want [2, number of edges]")
+        if index.size and index.dtype.kind not in "iu":
+            raise TypeError(f"edge_index: got values of type {index.dtype}, want integers")
+        index = index.astype(np.int64)
+        if num_nodes is None:
+            if features is not None:
+                num_nodes = int(features.shape[0])
+            else:
+                num_nodes = int(index.max()) + 1 if index.size else 0
+        outside = (index < 0) | (index >= num_nodes)
+        if outside.any():
+            raise ValueError(
+                f"edge_index: got node {index[outside][0]}, want numbers from 0 to {num_nodes - 1} "
+                f"(num_nodes is {num_nodes})"
+            )
+        if edge_weight is None:
+            weight = np.ones(index.shape[1])
+        else:
+            weight = edge_weight.detach().cpu().numpy() if isinstance(edge_weight, torch.Tensor) else edge_weight
+            weight = np.asarray(weight).reshape(-1)
+            if weight.shape[0] != index.shape[1]:
+                raise ValueError(f"edge_weight: got {weight.shape[0]} weights, want one per edge: {index.shape[1]}")
+        adjacency = scipy.sparse.coo_matrix((weight, (index[0], index[1])), shape=(num_nodes, num_nodes))
+        return cls(adjacency, features, labels, **options)
+
+    @classmethod
+    def from_pyg(cls, data: Any, **options: Any) -> Graph:
+        """A graph from a ``torch_geometric.data.Data``: edge_index, x, y, edge_weight and the masks that it has."""
+        masks = {
+            key: getattr(data, attribute)
+            for key, attribute in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask"))
+            if getattr(data, attribute, None) is not None and getattr(data, attribute).ndim == 1
+        }
+        return cls.from_edge_index(
+            data.edge_index,
+            getattr(data, "x", None),
+            data.num_nodes,
+            getattr(data, "y", None),
+            edge_weight=getattr(data, "edge_weight", None),
+            **{"masks": masks, **options},
+        )
+
+    @classmethod
+    def from_networkx(cls, g: Any, features: Any = None, labels: Any = None, **options: Any) -> Graph:
+        """A graph from a ``networkx`` graph, nodes in the order of ``g.nodes``.
+
+        Args:
+            features: a matrix with a row per node, or the name of a node attribute that holds a vector.
+            labels: one per node, or the name of a node attribute.
+        """
+        import networkx
+
+        if isinstance(features, str):
+            features = np.asarray([_attribute(g, node, features, "features") for node in g.nodes])
+        if isinstance(labels, str):
+            labels = np.asarray([_attribute(g, node, labels, "labels") for node in g.nodes])
+        if g.number_of_nodes() == 0:
+            raise ValueError("g: got a graph without nodes, want at least one")
+        return cls(networkx.to_scipy_sparse_array(g, nodelist=list(g.nodes)), features, labels, **options)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.adjacency.shape[0]
+
+    @property
+    def num_features(self) -> int:
+        return self.features.shape[1]
+
+    @property
+    def num_edges(self) -> int:
+        """Undirected edges, self-loops not counted."""
+        return self.adjacency.nnz // 2
+
+    @property
+    def device(self) -> torch.device:
+        return self.adjacency.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.adjacency.dtype
+
+    def edges(self) -> torch.Tensor:
+        """int64 ``[num_edges, 2]``: each undirected edge once, ``i < j``, in ascending order."""
+        if self._edges is None:
+            row, col = self.adjacency.row, self.adjacency.col
+            self._edges = torch.stack([row, col], dim=1)[row < col]
+        return self._edges
+
+    @property
+    def propagation(self) -> SparseMatrix:
+        """The matrix of graph convolutions: ``D^-1/2 (A + I) D^-1/2`` with ``D`` the degrees of ``A + I``."""
+        if self._propagation is None:
+            self._propagation = self.propagation_without(None)
+        return self._propagation
+
+    def propagation_without(self, kept: torch.Tensor | None) -> SparseMatrix:
+        """The propagation matrix of the graph that keeps a part of its edges.
+
+        Args:
+            kept: bool ``[num_edges]`` in the order of :meth:`edges`, or None for all of them.
+        """
+        row, col, weight, edge = self._with_self_loops()
+        if kept is not None:
+            # Self-loops have edge number -1, which picks the True appended at the end.
+            keep = torch.cat([kept, kept.new_ones(1)])[edge]
+            row, col, weight = row[keep], col[keep], weight[keep]
+        degree = weight.new_zeros(self.num_nodes).index_add_(0, row, weight)
+        scale = degree.rsqrt()
+        rowptr = row.new_zeros(self.num_nodes + 1)
+        rowptr[1:] = torch.bincount(row, minlength=self.num_nodes).cumsum(0)
+        # Symmetric bit for bit: the product of the two scales does not depend on their order.
+        values = weight * (scale[row] * scale[col])
+        return SparseMatrix(rowptr, col, values, self.adjacency.shape, symmetric=True)
+
+    def _with_self_loops(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Row, column, weight and edge number (-1: self-loop) of the entries of ``A + I``, by rows."""
+        if self._looped is None:
+            adjacency, nodes = self.adjacency, torch.arange(self.num_nodes, device=self.device)
+            low, high = torch.minimum(adjacency.row, adjacency.col), torch.maximum(adjacency.row, adjacency.col)
+            edges = self.edges()
+            keys = edges[:, 0] * self.num_nodes + edges[:, 1]
+            edge = torch.searchsorted(keys, low * self.num_nodes + high)
+            row, col = torch.cat([adjacency.row, nodes]), torch.cat([adjacency.col, nodes])
+            weight = adjacency.values if self._weights is None else self._weights
+            order = torch.argsort(row * self.num_nodes + col)
+            self._looped = (
+                row[order],
+                col[order],
+                torch.cat([weight, weight.new_ones(self.num_nodes)])[order],
+                torch.cat([edge, torch.full_like(nodes, -1)])[order],
+            )
+        return self._looped
+
+    def with_edges(self, edges: torch.Tensor) -> Graph:
+        """The graph with a part of its edges, ``[m, 2]`` rows of :meth:`edges`; features and labels are shared."""
+        chosen = torch.as_tensor(edges, device=self.device).reshape(-1, 2)
+        low, high = chosen.min(dim=1).values, chosen.max(dim=1).values
+        own = self.edges()
+        kept = torch.isin(own[:, 0] * self.num_nodes + own[:, 1], low * self.num_nodes + high)
+        if int(kept.sum()) != torch.unique(low * self.num_nodes + high).shape[0]:
+            raise ValueError("edges: got pairs that are not edges of this graph, want rows of graph.edges()")
+        row, col, _, edge = self._with_self_loops()
+        directed = edge[row != col]
+        keep = kept[directed]
+        rowptr = torch.zeros_like(self.adjacency.rowptr)
+        rowptr[1:] = torch.bincount(self.adjacency.row[keep], minlength=self.num_nodes).cumsum(0)
+        graph = self._copy()
+        graph.adjacency = SparseMatrix(
+            rowptr, self.adjacency.col[keep], self.adjacency.values[keep], self.adjacency.shape, symmetric=True
+        )
+        graph._weights = None if self._weights is None else self._weights[keep]
+        graph._clear()
+        return graph
+
+    def with_features(self, features: Any) -> Graph:
+        """The same nodes and edges with other features ``n x l``."""
+        matrix = SparseMatrix.from_any(features, name="features", dtype=self.dtype).to(device=self.device)
+        if matrix.shape[0] != self.num_nodes:
+            raise ValueError(f"features: got {matrix.shape[0]} rows, want one per node: {self.num_nodes}")
+        graph = self._copy()
+        graph.features = matrix
+        return graph
+
+    def to(self, device: Any = None, dtype: torch.dtype | None = None) -> Graph:
+        """The graph on another device, or in float32 or float64."""
+        graph = self._copy()
+        graph.adjacency = self.adjacency.to(device=device, dtype=dtype)
+        graph._weights = None if self._weights is None else self._weights.to(device=device, dtype=dtype)
+        graph.features = self.features.to(device=device, dtype=dtype)
+        graph.labels = None if self.labels is None else self.labels.to(device=device)
+        graph.masks = {key: mask.to(device=device) for key, mask in self.masks.items()}
+        graph._clear()
+        return graph
+
+    def _copy(self) -> Graph:
+        graph = Graph.__new__(Graph)
+        graph.__dict__.update(self.__dict__)
+        return graph
+
+
+def _simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:
+    """Without self-loops, zeros and duplicates; with weights 1 unless they are wanted."""
+    used = (coo.row != coo.col) & (coo.data != 0)
+    row, col, data = coo.row[used], coo.col[used], coo.data[used]
+    if not weighted and data.size and (data != 1).any():
+        warnings.warn(
+            "adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them", stacklevel=4
+        )
+        data = np.ones_like(data)
+    csr = scipy.sparse.csr_matrix((data, (row.astype(np.int64), col.astype(np.int64))), shape=coo.shape)
+    csr.sum_duplicates()
+    if not weighted:
+        csr.data[:] = 1
+    return csr
+
+
+def _symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+    flipped = csr.T.tocsr()
+    if (csr != flipped).nnz:
+        warnings.warn(
+            "adjacency: got a directed graph, which is made undirected (an edge in either direction counts)",
+            stacklevel=4,
+        )
+        csr = csr.maximum(flipped).tocsr()
+    csr.sort_indices()
+    return csr
+
+
+def _labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
+    if labels is None:
+        return None
+    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    if array.ndim == 2:
+        if array.shape[1] == 1:
+            array = array[:, 0]
+        else:
+            array = array.argmax(axis=1)
+    if array.ndim != 1 or array.shape[0] != num_nodes:
+        raise ValueError(f"labels: got shape {tuple(array.shape)}, want one label per node: [{num_nodes}]")
+    if array.dtype.kind not in "iub" and not (array.dtype.kind == "f" and (array == np.round(array)).all()):
+        raise TypeError(f"labels: got values of type {array.dtype}, want integers")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def _mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
+    tensor = torch.as_tensor(np.asarray(mask)) if not isinstance(mask, torch.Tensor) else mask
+    if tensor.dtype != torch.bool or tuple(tensor.shape) != (num_nodes,):
+        raise ValueError(f"masks[{key!r}]: got {tensor.dtype} {tuple(tensor.shape)}, want torch.bool ({num_nodes},)")
+    return tensor
+
+
+def _attribute(g: Any, node: Any, key: str, argument: str) -> Any:
+    if key not in g.nodes[node]:
+        raise ValueError(f"{argument}: node {node!r} has no attribute {key!r}")
+    return g.nodes[node][key]

@@ -1,0 +1,439 @@
+"""SeeGera: the model, on top of the operations."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from . import ops
+from .graph import Graph, SparseMatrix
+from .masking import mask_features, mask_structure
+from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
+from .objective import Output, Posterior, Targets, bound
+from .seeds import derive_seed
+
+FORMAT = "seegera_fast.SeeGera/1"
+
+_CHOICES = {
+    "variant": ("correlated", "independent"),
+    "encoder": ("gcn", "mlp"),
+    "decoder": ("gcn", "mlp", "inner_product"),
+    "likelihood": ("bernoulli", "mse", "gaussian"),
+    "mixture": ("per_node", "joint"),
+    "scaling": ("mean", "sum"),
+}
+
+
+@dataclass(frozen=True)
+class SeeGeraConfig:
+    """What a SeeGera model is made of. Defaults are the paper's.
+
+    Attributes:
+        variant: "correlated" (v2: feature embeddings come from node embeddings, Eq. cor) or "independent" (v1, Eq.
+            psi_2). v3 is "correlated" with a masking rate above 0.
+        embedding_dim, hidden_dim: widths d and h.
+        encoder: "gcn" or "mlp".
+        decoder: of the features: "gcn", "mlp" or "inner_product".
+        encoder_layers, decoder_layers: L1 and L2, at least 1.
+        noise_dim, noise_prob: width c of the Bernoulli noise and probability of a one.
+        noisy_variance: inject the noise into the variance branch as well (the paper's text).
+        num_importance_samples, num_mixture_samples: J (at least 1) and K (at least 0).
+        dropout: rate in [0, 1) on the input of every layer, and on the samples before both decoders.
+        likelihood: of the features: "bernoulli" (values in [0, 1]), "mse" or "gaussian".
+        mixture: Omega "per_node" (released program) or "joint" (the paper's equation to the letter).
+        scaling: "mean" (released program) or "sum" (the paper's bound).
+        structure_masking_rate, feature_masking_rate: alpha_1 and alpha_2, in [0, 1).
+        negatives: "all" pairs in the link term, or how many non-edges to draw each step; "edges" draws as many as the
+            graph has edges.
+        feature_embeddings: False decodes features from node embeddings alone (the paper's _nf).
+
+    Raises:
+        TypeError, ValueError: a field of a wrong kind or out of range.
+    """
+
+    variant: str = "correlated"
+    embedding_dim: int = 512
+    hidden_dim: int = 512
+    encoder: str = "gcn"
+    decoder: str = "gcn"
+    encoder_layers: int = 2
+    decoder_layers: int = 2
+    noise_dim: int = 5
+    noise_prob: float = 0.5
+    noisy_variance: bool = False
+    num_importance_samples: int = 1
+    num_mixture_samples: int = 1
+    dropout: float = 0.0
+    likelihood: str = "bernoulli"
+    mixture: str = "per_node"
+    scaling: str = "mean"
+    structure_masking_rate: float = 0.0
+    feature_masking_rate: float = 0.0
+    negatives: str | int = "all"
+    feature_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name}: got {value!r}, want one of {', '.join(map(repr, choices))}")
+        least = {"noise_dim": 0, "num_mixture_samples": 0}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int":
+                _check_int(field.name, value, least.get(field.name, 1))
+            elif field.type == "bool" and not isinstance(value, bool):
+                raise TypeError(f"{field.name}: got {value!r}, want True or False")
+            elif field.type == "float":
+                if isinstance(value, bool) or not isinstance(value, (int, float)):
+                    raise TypeError(f"{field.name}: got {value!r}, want a number")
+                if not (0 <= value < 1 or (field.name == "noise_prob" and value == 1)):
+                    end = "]" if field.name == "noise_prob" else ")"
+                    raise ValueError(f"{field.name}: got {value}, want a number in [0, 1{end}")
+        if isinstance(self.negatives, str):
+            if self.negatives not in ("all", "edges"):
+                raise ValueError(f'negatives: got {self.negatives!r}, want "all", "edges" or an int')
+        else:
+            _check_int("negatives", self.negatives, 1)
+        if self.decoder == "inner_product" and self.likelihood == "gaussian":
+            raise ValueError('likelihood: got "gaussian" with decoder "inner_product", which has no variances')
+        if self.decoder == "inner_product" and not self.feature_embeddings:
+            raise ValueError('feature_embeddings: got False with decoder "inner_product", which is made of them')
+
+
+def _check_int(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: got {value!r}, want an int")
+    if value < least:
+        raise ValueError(f"{name}: got {value}, want at least {least}")
+
+
+def checked_fields(given: dict[str, Any], known: list[str]) -> None:
+    """Raises a TypeError that names the nearest known fields where one is not known."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(sorted(known))}"
+            raise TypeError(f"{name}: is not a field of the configuration{hint}")
+
+
+class SeeGera(nn.Module):
+    """The semi-implicit graph variational auto-encoder of the paper.
+
+    Args:
+        graph: gives the sizes, and is the default graph of the methods below.
+        config: the configuration; fields by keyword override it.
+        seed: of the initial weights, and of the draws where a call names no seed.
+
+    Raises:
+        TypeError: an unknown field, with the nearest ones.
+        ValueError: a field out of range; "bernoulli" with features outside [0, 1]; too many negatives.
+    """
+
+    def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
+        super().__init__()
+        if not isinstance(graph, Graph):
+            raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+        checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
+        self.config = replace(config or SeeGeraConfig(), **options)
+        self.seed = seed
+        self.num_nodes, self.num_features = graph.num_nodes, graph.num_features
+        self._check_graph(graph)
+        self._graph: Graph | None = graph
+        self._steps = 0
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._build()
+        self.to(device=graph.device, dtype=graph.dtype)
+
+    def _build(self) -> None:
+        config = self.config
+        widths = (config.hidden_dim, config.embedding_dim)
+
+        def encoder(in_dim: int, noise_dim: int, layers: int, kind: str) -> Encoder:
+            return Encoder(in_dim, noise_dim, *widths, layers, kind=kind, noise_prob=config.noise_prob)
+
+        variance_noise = config.noise_dim if config.noisy_variance else 0
+        self.node_mean = encoder(self.num_features, config.noise_dim, config.encoder_layers, config.encoder)
+        self.node_log_var = encoder(self.num_features, variance_noise, config.encoder_layers, config.encoder)
+        if config.variant == "independent":
+            self.feature_mean = encoder(self.num_nodes, config.noise_dim, 2, "mlp")
+            self.feature_log_var = encoder(self.num_nodes, variance_noise, 2, "mlp")
+        else:
+            self.feature_mean = Head(config.embedding_dim, *widths)
+            self.feature_log_var = Head(config.embedding_dim, *widths)
+        if config.decoder == "inner_product":
+            self.decoder: nn.Module = InnerProductDecoder()
+        else:
+            self.decoder = Decoder(
+                config.embedding_dim,
+                config.hidden_dim,
+                self.num_features,
+                config.decoder_layers,
+                kind=config.decoder,
+                feature_embeddings=config.feature_embeddings,
+                gaussian=config.likelihood == "gaussian",
+            )
+
+    def _check_graph(self, graph: Graph) -> None:
+        if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
+            raise ValueError(
+                f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
+                f"{self.num_features}, those of the model"
+            )
+        if self.config.likelihood == "bernoulli":
+            low, high = graph.features.value_range
+            if low < 0 or high > 1:
+                raise ValueError(
+                    f'likelihood: got "bernoulli" with features from {low:g} to {high:g}, want values in [0, 1]; "mse" '
+                    'and "gaussian" take any'
+                )
+        negatives, available = self.config.negatives, graph.adjacency.non_edge_count
+        if negatives != "all":
+            wanted = graph.num_edges if negatives == "edges" else negatives
+            if not 1 <= wanted <= available:
+                raise ValueError(f'negatives: got {negatives!r} ({wanted}), want "all" or 1 to {available} non-edges')
+
+    def _checked(self, graph: Graph | None) -> Graph:
+        if graph is None:
+            graph = self._graph
+            if graph is None:
+                raise ValueError("graph: got none, and the model was loaded without one")
+        elif graph is not self._graph:
+            if not isinstance(graph, Graph):
+                raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+            self._check_graph(graph)
+        return graph
+
+    def forward(
+        self, graph: Graph | None = None, *, seed: int | torch.Tensor | None = None, warmup: float | torch.Tensor = 1.0
+    ) -> Output:
+        """Draws psi and the embeddings and returns the loss.
+
+        In training mode the graph is masked anew (v3) and dropout is on.
+
+        Args:
+            graph: a graph of the model's sizes; the one it was built with where none is given.
+            seed: of all that is drawn: an int, or an int64 tensor of one element. None: a new one at each call.
+            warmup: t of the regularising terms, in [0, 1].
+        """
+        graph = self._checked(graph)
+        if seed is None:
+            seed = derive_seed(self.seed, self._steps)
+            self._steps += 1
+        config = self.config
+        propagation, features, edges = graph.propagation, graph.features, graph.num_edges
+        if self.training:
+            propagation, edges = mask_structure(graph, config.structure_masking_rate, derive_seed(seed, 0))
+            features = mask_features(features, config.feature_masking_rate, derive_seed(seed, 1))
+        draws = config.num_mixture_samples + config.num_importance_samples
+        nodes, feature_rows = self.encode(propagation, features, draws, derive_seed(seed, 2))
+        z_nodes, z_features = self._sample(nodes, feature_rows, derive_seed(seed, 3))
+        seen_nodes, decoded = self._decode(propagation, features, z_nodes, z_features, derive_seed(seed, 4))
+        return bound(
+            config,
+            Targets(graph.adjacency, features, edges),
+            seen_nodes,
+            decoded,
+            nodes,
+            feature_rows,
+            z_nodes,
+            z_features,
+            warmup=warmup,
+            seed=derive_seed(seed, 5),
+        )
+
+    def encode(
+        self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, seed: int | torch.Tensor
+    ) -> tuple[Posterior, Posterior]:
+        """Draws of psi for nodes and for features (Eq. psi_1, psi_2, cor)."""
+        config = self.config
+        rate = config.dropout if self.training else 0.0
+        variance_draws = num_draws if config.noisy_variance else 1
+        node_seed, feature_seed = derive_seed(seed, 0), derive_seed(seed, 1)
+        # With a noisy variance both branches see the same noisy input, so they share the seed.
+        own = 0 if config.noisy_variance else 1
+        mean = self.node_mean(propagation, features, num_draws, rate, derive_seed(node_seed, 0))
+        log_var = self.node_log_var(propagation, features, variance_draws, rate, derive_seed(node_seed, own))
+        first, second = derive_seed(feature_seed, 0), derive_seed(feature_seed, own)
+        if config.variant == "independent":
+            by_feature = features.transposed
+            feature_mean = self.feature_mean(None, by_feature, num_draws, rate, first)
+            feature_log_var = self.feature_log_var(None, by_feature, variance_draws, rate, second)
+        else:
+            feature_mean = self.feature_mean(ops.feature_average(features, mean), rate, first)
+            feature_log_var = self.feature_log_var(
+                ops.feature_average(features, log_var), rate, derive_seed(feature_seed, 1)
+            )
+        return Posterior(mean, log_var), Posterior(feature_mean, feature_log_var)
+
+    def _sample(
+        self, nodes: Posterior, features: Posterior, seed: int | torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        samples = self.config.num_importance_samples
+        drawn = []
+        for index, (mean, log_var) in enumerate((nodes, features)):
+            own_log_var = log_var if log_var.shape[1] == 1 else log_var[:, -samples:]
+            drawn.append(ops.reparameterize(mean[:, -samples:], own_log_var, derive_seed(seed, index)))
+        return drawn[0], drawn[1]
+
+    def _decode(
+        self,
+        propagation: SparseMatrix,
+        features: SparseMatrix,
+        z_nodes: torch.Tensor,
+        z_features: torch.Tensor,
+        seed: int | torch.Tensor,
+    ) -> tuple[torch.Tensor, Decoded]:
+        """The node samples as the link decoder sees them, and the feature decoder's output."""
+        rate = self.config.dropout if self.training else 0.0
+        if rate > 0:
+            z_nodes = ops.dropout(z_nodes, rate, derive_seed(seed, 0))
+            z_features = ops.dropout(z_features, rate, derive_seed(seed, 1))
+        return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, derive_seed(seed, 2))
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.train(training)
+
+    def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
+        """Mean embeddings of the nodes, ``[n, d]``: mu averaged over J draws of the noise, without dropout."""
+        graph = self._checked(graph)
+        with self._evaluating():
+            draws = self.config.num_importance_samples
+            return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)
+
+    def link_scores(
+        self, pairs: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
+    ) -> torch.Tensor:
+        """Probabilities ``sigmoid(mu_i . mu_k)`` of pairs, int64 ``[m, 2]`` -> ``[m]``."""
+        pairs = torch.as_tensor(pairs, device=self.node_mean.first.weight.device)
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point():
+            raise ValueError(f"pairs: got {pairs.dtype} {tuple(pairs.shape)}, want integers [m, 2]")
+        _check_range("pairs", pairs, self.num_nodes)
+        return pair_scores(self.embed(graph, seed), pairs)
+
+    def reconstruct_features(
+        self, rows: torch.Tensor, cols: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
+    ) -> torch.Tensor:
+        """The features' means at some entries, decoded from sampled embeddings and averaged over samples.
+
+        Args:
+            rows, cols: int64 ``[m]``: nodes and features.
+
+        Returns:
+            ``[m]``: probabilities for "bernoulli", values otherwise.
+        """
+        graph = self._checked(graph)
+        rows, cols = (torch.as_tensor(index, device=graph.device) for index in (rows, cols))
+        if rows.ndim != 1 or rows.shape != cols.shape:
+            raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
+        _check_range("rows", rows, self.num_nodes)
+        _check_range("cols", cols, self.num_features)
+        with self._evaluating():
+            draws = self.config.num_importance_samples
+            nodes, features = self.encode(graph.propagation, graph.features, draws, derive_seed(seed, 2))
+            z_nodes, z_features = self._sample(nodes, features, derive_seed(seed, 3))
+            _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, derive_seed(seed, 4))
+            outputs = _entries(decoded, rows, cols)
+            if self.config.likelihood == "bernoulli":
+                outputs = torch.sigmoid(outputs)
+            return outputs.mean(dim=1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes weights, configuration and sizes to one safetensors file, aside first, then renamed into place."""
+        path = pathlib.Path(path)
+        header = {
+            "format": FORMAT,
+            "config": json.dumps(asdict(self.config)),
+            "seed": str(self.seed),
+            "num_nodes": str(self.num_nodes),
+            "num_features": str(self.num_features),
+        }
+        content = safetensors.torch.save(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}, header
+        )
+        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(aside, path)
+        except BaseException:
+            pathlib.Path(aside).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], graph: Graph | None = None, device: torch.device | str = "cpu"
+    ) -> SeeGera:
+        """Reads a model written by :meth:`save`.
+
+        Args:
+            graph: the default graph of the methods; without it they need one at each call.
+            device: where the weights go; a graph's device where a graph is given.
+
+        Raises:
+            ValueError: not such a file, or a graph of other sizes.
+        """
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                header = file.metadata() or {}
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except safetensors.SafetensorError as error:
+            raise ValueError(f"path: {path} is not a safetensors file ({error})") from error
+        if header.get("format") != FORMAT:
+            raise ValueError(f"path: {path} has format {header.get('format')!r}, want {FORMAT!r}")
+        config = json.loads(header["config"])
+        checked_fields(config, [field.name for field in fields(SeeGeraConfig)])
+        model = cls.__new__(cls)
+        nn.Module.__init__(model)
+        model.config = SeeGeraConfig(**config)
+        model.seed = int(header["seed"])
+        model.num_nodes, model.num_features = int(header["num_nodes"]), int(header["num_features"])
+        model._graph, model._steps = None, 0
+        with torch.random.fork_rng(devices=[]):
+            model._build()
+        dtype = next(iter(state.values())).dtype
+        model.to(device=device if graph is None else graph.device, dtype=dtype)
+        model.load_state_dict(state)
+        if graph is not None:
+            model._graph = model._checked(graph)
+        return model
+
+
+def pair_scores(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+    """``sigmoid(e_i . e_k)`` for pairs ``[m, 2]`` of rows of ``[n, d]``; nothing n x n is formed."""
+    return torch.sigmoid((embedding[pairs[:, 0]] * embedding[pairs[:, 1]]).sum(dim=1))
+
+
+def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.Tensor:
+    """Entries of ``hidden @ weight``, ``[m, J]``, in pieces so that memory stays bounded."""
+    weight = decoded.weight if decoded.weight.ndim == 3 else decoded.weight[None]
+    by_feature = weight.permute(2, 0, 1)  # [l, 1 or J, h]
+    pieces = []
+    for row, col in zip(rows.split(65536), cols.split(65536), strict=True):
+        pieces.append((decoded.hidden[row] * by_feature[col]).sum(dim=2))
+    return torch.cat(pieces) if pieces else decoded.hidden.new_zeros(0, decoded.hidden.shape[1])
+
+
+def _check_range(name: str, index: torch.Tensor, size: int) -> None:
+    if index.numel() and not (0 <= int(index.min()) and int(index.max()) < size):
+        raise ValueError(f"{name}: got numbers from {int(index.min())} to {int(index.max())}, want 0 to {size - 1}")

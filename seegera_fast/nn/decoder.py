@@ -1,0 +1,112 @@
+"""The feature decoder, up to its last product, which the likelihood takes on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from .. import ops
+from ..graph import SparseMatrix
+from ..seeds import derive_seed
+from .layers import Layer, Seed, glorot
+
+
+class Decoded(NamedTuple):
+    """Outputs are ``hidden @ weight``, which is never formed: ``[n, J, h]``, and ``[h, l]`` or ``[J, h, l]``."""
+
+    hidden: torch.Tensor
+    weight: torch.Tensor
+    log_var_weight: torch.Tensor | None
+
+
+class InnerProductDecoder(nn.Module):
+    """Feature r of node i has the logit ``z_i . zF_r``."""
+
+    def forward(
+        self,
+        propagation: SparseMatrix,
+        features: SparseMatrix,
+        z_nodes: torch.Tensor,
+        z_features: torch.Tensor,
+        dropout: float,
+        seed: Seed,
+    ) -> Decoded:
+        return Decoded(z_nodes, z_features.permute(1, 2, 0), None)
+
+
+class Decoder(nn.Module):
+    """A stack over ``[z | zbar]``, ``zbar`` the average of the feature embeddings weighted by a node's features.
+
+    Args:
+        kind: "gcn": convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between them.
+        feature_embeddings: False leaves ``zbar`` out (the paper's _nf).
+        gaussian: a second last layer for the log variances.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        hidden_dim: int,
+        num_features: int,
+        num_layers: int,
+        *,
+        kind: str,
+        feature_embeddings: bool,
+        gaussian: bool,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.feature_embeddings = feature_embeddings
+        dense = kind == "mlp"
+        width = 2 * embedding_dim if feature_embeddings else embedding_dim
+        widths = [width] + [hidden_dim] * (num_layers - 1)
+        pairs = zip(widths[:-1], widths[1:], strict=True)
+        self.layers = nn.ModuleList(Layer(before, after, bias=dense) for before, after in pairs)
+        self.last = Layer(widths[-1], num_features, bias=dense)
+        self.log_var_weight = glorot(widths[-1] + dense, num_features) if gaussian else None
+
+    def forward(
+        self,
+        propagation: SparseMatrix,
+        features: SparseMatrix,
+        z_nodes: torch.Tensor,
+        z_features: torch.Tensor,
+        dropout: float,
+        seed: Seed,
+    ) -> Decoded:
+        used = propagation if self.kind == "gcn" else None
+        hidden = z_nodes
+        for index, layer in enumerate(self.layers):
+            place = derive_seed(seed, index)
+            if index == 0 and self.feature_embeddings:
+                hidden = self._first(layer, used, features, z_nodes, z_features, dropout, place)
+            else:
+                hidden = layer(used, hidden, dropout, place, "relu" if self.kind == "gcn" else "tanh")
+        if not self.layers and self.feature_embeddings:
+            averaged = ops.feature_average(features, z_features, to="nodes")
+            hidden = torch.cat([z_nodes, averaged], dim=2)
+        if dropout > 0:
+            hidden = ops.dropout(hidden, dropout, derive_seed(seed, len(self.layers)))
+        if used is not None:
+            # Propagating before the last product keeps its output, n x l, from being formed.
+            return Decoded(ops.sparse_matmul(used, hidden), self.last.weight, self.log_var_weight)
+        # A column of ones takes the bias along in the product.
+        with_ones = torch.cat([hidden, hidden.new_ones(*hidden.shape[:2], 1)], dim=2)
+        return Decoded(with_ones, torch.cat([self.last.weight, self.last.bias[None]]), self.log_var_weight)
+
+    def _first(
+        self,
+        layer: Layer,
+        propagation: SparseMatrix | None,
+        features: SparseMatrix,
+        z_nodes: torch.Tensor,
+        z_features: torch.Tensor,
+        dropout: float,
+        seed: Seed,
+    ) -> torch.Tensor:
+        product = ops.decoder_input(features, z_nodes, z_features, layer.weight, dropout=dropout, seed=seed)
+        if propagation is not None:
+            return torch.relu(ops.sparse_matmul(propagation, product))
+        return torch.tanh(product + layer.bias)

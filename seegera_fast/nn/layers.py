@@ -1,0 +1,123 @@
+"""Layers: parameters and calls of operations."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from .. import ops
+from ..graph import SparseMatrix
+from ..seeds import derive_seed
+
+Seed = int | torch.Tensor
+
+
+def glorot(fan_in: int, fan_out: int, rows: int | None = None) -> nn.Parameter:
+    """Uniform weights of a layer ``fan_in -> fan_out``; ``rows`` of them where the parameter is a part of the layer."""
+    bound = math.sqrt(6.0 / (fan_in + fan_out))
+    return nn.Parameter(torch.empty(fan_in if rows is None else rows, fan_out).uniform_(-bound, bound))
+
+
+class Layer(nn.Module):
+    """``activation(A dropout(H) W + b)``: a graph convolution without bias, or a dense layer with one."""
+
+    def __init__(self, in_dim: int, out_dim: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = glorot(in_dim, out_dim)
+        self.bias = nn.Parameter(torch.zeros(out_dim)) if bias else None
+
+    def forward(
+        self, propagation: SparseMatrix | None, hidden: torch.Tensor, dropout: float, seed: Seed, activation: str
+    ) -> torch.Tensor:
+        return ops.gcn(
+            propagation, hidden, self.weight, bias=self.bias, dropout=dropout, seed=seed, activation=activation
+        )
+
+
+class NoisyLayer(nn.Module):
+    """``activation(A dropout([X | eps]) W + b)``: the first layer of an encoder."""
+
+    def __init__(self, in_dim: int, noise_dim: int, out_dim: int, *, bias: bool, noise_prob: float) -> None:
+        super().__init__()
+        self.noise_prob = noise_prob
+        self.weight = glorot(in_dim + noise_dim, out_dim, in_dim)
+        self.noise_weight = glorot(in_dim + noise_dim, out_dim, noise_dim)
+        self.bias = nn.Parameter(torch.zeros(out_dim)) if bias else None
+
+    def forward(
+        self,
+        propagation: SparseMatrix | None,
+        features: SparseMatrix,
+        num_draws: int,
+        dropout: float,
+        seed: Seed,
+        activation: str,
+    ) -> torch.Tensor:
+        return ops.noisy_gcn(
+            propagation,
+            features,
+            self.weight,
+            self.noise_weight,
+            num_draws=num_draws,
+            seed=seed,
+            bias=self.bias,
+            noise_prob=self.noise_prob,
+            dropout=dropout,
+            activation=activation,
+        )
+
+
+class Encoder(nn.Module):
+    """A stack over noisy features (Eq. psi_1, psi_2): ``[n, S, out_dim]``.
+
+    Args:
+        kind: "gcn": convolutions without bias, ReLU between them, the last one linear except where it is the only one;
+            "mlp": dense layers with bias, tanh between them.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        noise_dim: int,
+        hidden_dim: int,
+        out_dim: int,
+        num_layers: int,
+        *,
+        kind: str,
+        noise_prob: float,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        widths = [hidden_dim] * (num_layers - 1) + [out_dim]
+        dense = kind == "mlp"
+        self.first = NoisyLayer(in_dim, noise_dim, widths[0], bias=dense, noise_prob=noise_prob)
+        pairs = zip(widths[:-1], widths[1:], strict=True)
+        self.rest = nn.ModuleList(Layer(before, after, bias=dense) for before, after in pairs)
+
+    def forward(
+        self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, dropout: float, seed: Seed
+    ) -> torch.Tensor:
+        used = propagation if self.kind == "gcn" else None
+        between = "relu" if self.kind == "gcn" else "tanh"
+        alone = "relu" if self.kind == "gcn" else "none"
+        activation = between if self.rest else alone
+        hidden = self.first(used, features, num_draws, dropout, derive_seed(seed, 0), activation)
+        for index, layer in enumerate(self.rest, start=1):
+            activation = "none" if index == len(self.rest) else between
+            hidden = layer(used, hidden, dropout, derive_seed(seed, index), activation)
+        return hidden
+
+
+class Head(nn.Module):
+    """The two dense layers that follow the average of Eq. cor, tanh between them."""
+
+    def __init__(self, in_dim: int, hidden_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.inner = Layer(in_dim, hidden_dim, bias=True)
+        self.outer = Layer(hidden_dim, out_dim, bias=True)
+
+    def forward(self, averaged: torch.Tensor, dropout: float, seed: Seed) -> torch.Tensor:
+        hidden = self.inner(None, averaged, dropout, derive_seed(seed, 0), "tanh")
+        return self.outer(None, hidden, dropout, derive_seed(seed, 1), "none")

@@ -1,0 +1,122 @@
+"""The checks that several operations share. They look at types, shapes and devices, never at values on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..graph import FLOATING, SparseMatrix
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def tensor(name: str, value: Any, *, ndim: int | None = None, shape: tuple[int | None, ...] | None = None) -> None:
+    """A floating tensor with the given number of dimensions or shape (None: any size)."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: got {type(value).__name__}, want a torch.Tensor")
+    allowed = FLOATING if value.device.type == "cpu" else FLOATING + HALF
+    if value.dtype not in allowed:
+        raise TypeError(f"{name}: got {value.dtype} on {value.device}, want {' or '.join(map(str, allowed))}")
+    if ndim is not None and value.ndim != ndim:
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want {ndim} dimensions")
+    if shape is not None and (
+        value.ndim != len(shape) or any(w is not None and w != g for g, w in zip(value.shape, shape, strict=True))
+    ):
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want [{wanted}]")
+
+
+def sparse(name: str, value: Any) -> None:
+    if not isinstance(value, SparseMatrix):
+        raise TypeError(f"{name}: got {type(value).__name__}, want a SparseMatrix (SparseMatrix.from_any makes one)")
+
+
+def propagation(value: Any, rows: int) -> None:
+    """None, or a square sparse matrix with ``rows`` rows."""
+    if value is None:
+        return
+    sparse("propagation", value)
+    if value.shape != (rows, rows):
+        raise ValueError(f"propagation: got shape {value.shape}, want ({rows}, {rows})")
+
+
+def same_kind(**operands: torch.Tensor | SparseMatrix | None) -> None:
+    """All operands that are there share one dtype and one device."""
+    given = {name: value for name, value in operands.items() if value is not None}
+    first_name, first = next(iter(given.items()))
+    for name, value in given.items():
+        if value.device != first.device:
+            raise ValueError(f"{name}: is on {value.device} and {first_name} on {first.device}, want one device")
+        if value.dtype != first.dtype:
+            raise TypeError(f"{name}: got {value.dtype} where {first_name} is {first.dtype}, want one dtype")
+
+
+def positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: got {type(value).__name__}, want an int")
+    if value < 1:
+        raise ValueError(f"{name}: got {value}, want at least 1")
+
+
+def probability(name: str, value: Any, *, one: bool = False) -> None:
+    """A number in [0, 1), or in [0, 1] where ``one`` is allowed."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name}: got {type(value).__name__}, want a number")
+    if not (0 <= value < 1 or (one and value == 1)):
+        raise ValueError(f"{name}: got {value}, want a number in [0, 1{']' if one else ')'}")
+
+
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}: got {value!r}, want one of {', '.join(map(repr, choices))}")
+
+
+def seed(value: Any) -> None:
+    """An int of 64 bits, or an int64 tensor of one element."""
+    if isinstance(value, torch.Tensor):
+        if value.dtype != torch.int64 or value.numel() != 1:
+            raise TypeError(f"seed: got {value.dtype} {tuple(value.shape)}, want an int or one torch.int64 element")
+    elif isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"seed: got {type(value).__name__}, want an int or one torch.int64 element")
+    elif not -(2**63) <= value < 2**63:
+        raise ValueError(f"seed: got {value}, want a number of 64 bits (-2^63 to 2^63 - 1)")
+
+
+def weight(name: str, value: Any) -> None:
+    """A non-negative factor: a number, or a tensor of one element (which is not read)."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"{name}: got shape {tuple(value.shape)}, want a number or one element")
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name}: got {type(value).__name__}, want a number or a tensor of one element")
+    elif not 0 <= value < float("inf"):
+        raise ValueError(f"{name}: got {value}, want a finite number of 0 or above")
+
+
+def draws_of(name: str, value: Any, like: torch.Tensor) -> None:
+    """A tensor ``[n, 1 or S, d]`` that goes with ``like`` ``[n, S, d]``."""
+    tensor(name, value, shape=(like.shape[0], None, like.shape[2]))
+    if value.shape[1] not in (1, like.shape[1]):
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want 1 or {like.shape[1]} draws")
+
+
+def negatives(value: Any, available: int) -> None:
+    """Either "all" or a number of non-edges to draw."""
+    if value == "all":
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f'negatives: got {value!r}, want "all" or an int')
+    if not 1 <= value <= available:
+        raise ValueError(f'negatives: got {value}, want "all" or 1 to {available}, the number of non-edges')
+
+
+def mixture(z: Any, means: Any, log_var: Any) -> None:
+    """The operands of a mixture: ``[n, J, d]``, ``[n, K + J, d]``, ``[n, 1 or K + J, d]``."""
+    tensor("z", z, ndim=3)
+    positive("z's number of samples", z.shape[1])
+    tensor("means", means, shape=(z.shape[0], None, z.shape[2]))
+    if means.shape[1] < z.shape[1]:
+        raise ValueError(f"means: got {means.shape[1]} draws, want at least one for each of the {z.shape[1]} samples of z")
+    draws_of("log_var", log_var, means)
+    same_kind(z=z, means=means, log_var=log_var)

@@ -1,0 +1,33 @@
+"""Averages over nodes or features, weighted by the features."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import backends, reference
+from ..graph import SparseMatrix
+from . import checks
+
+
+def feature_average(features: SparseMatrix, values: torch.Tensor, *, to: str = "features") -> torch.Tensor:
+    """The mean that Eq. cor takes over nodes, or the decoder's mirror of it over features.
+
+    ``to="features"``: ``m_r = sum_i X_ir v_i / sum_i |X_ir|``; ``to="nodes"``: ``m_i = sum_r X_ir v_r / sum_r |X_ir|``.
+    A column or row of zeros gives the zero vector.
+
+    Args:
+        features: X, ``n x l``.
+        values: ``[n, S, d]``, or ``[l, S, d]`` with ``to="nodes"``.
+
+    Returns:
+        ``[l, S, d]``, or ``[n, S, d]`` with ``to="nodes"``. Differentiable in ``values``.
+
+    Raises:
+        TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.
+    """
+    checks.sparse("features", features)
+    checks.choice("to", to, ("features", "nodes"))
+    checks.tensor("values", values, shape=(features.shape[0 if to == "features" else 1], None, None))
+    checks.same_kind(values=values, features=features)
+    backends.choose("feature_average", values.device)
+    return reference.feature_average(features, values, to=to)

@@ -1,0 +1,82 @@
+"""How an operation becomes an operator of torch: one schema, a fake kernel and a gradient for all its columns."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+LIBRARY = torch.library.Library("seegera_fast", "DEF")
+
+# Name -> Operator, in the order of definition; backends.py asks it what there is.
+OPERATORS: dict[str, Operator] = {}
+
+
+class Operator:
+    """A row of the house.
+
+    The default overload is implemented by the compiled libraries: kernels/cpu under the CPU key, kernels/cuda under
+    the CUDA key. The ``triton`` overload is implemented by the launcher of the same name in kernels/triton.
+
+    Args:
+        schema: ``name(arguments) -> results``.
+        columns: the backends that have a kernel in the source tree.
+        fake: shapes and types of the results.
+        setup_context: ``(ctx, inputs, output)``; keeps what backward needs. None: not differentiable.
+        backward: ``(call, ctx, *gradients)``; ``call(name, *arguments)`` runs an operator in the same column.
+    """
+
+    def __init__(
+        self,
+        schema: str,
+        *,
+        columns: tuple[str, ...],
+        fake: Callable[..., Any],
+        setup_context: Callable[..., None] | None = None,
+        backward: Callable[..., Any] | None = None,
+    ) -> None:
+        self.name, _, arguments = schema.partition("(")
+        self.columns = columns
+        self._overloads = {}
+        for overload in ("default", "triton"):
+            suffix = "" if overload == "default" else ".triton"
+            LIBRARY.define(f"{self.name}{suffix}({arguments}", tags=(torch.Tag.pt2_compliant_tag,))
+            qualified = f"seegera_fast::{self.name}{suffix}"
+            torch.library.register_fake(qualified, fake, lib=LIBRARY)
+            if backward is not None:
+                torch.library.register_autograd(
+                    qualified, _bound(backward, overload), setup_context=setup_context, lib=LIBRARY
+                )
+            self._overloads[overload] = getattr(getattr(torch.ops.seegera_fast, self.name), overload)
+        OPERATORS[self.name] = self
+
+    def __call__(self, backend: str, *arguments: Any) -> Any:
+        """Runs the operator in the column of ``backend``: "cpu", "cuda" or "triton"."""
+        return self._overloads["triton" if backend == "triton" else "default"](*arguments)
+
+    def has_kernel(self, backend: str) -> bool:
+        """Whether an implementation is registered for this backend."""
+        suffix = ".triton" if backend == "triton" else ""
+        key = "CPU" if backend == "cpu" else "CUDA"
+        return torch._C._dispatch_has_kernel_for_dispatch_key(f"seegera_fast::{self.name}{suffix}", key)
+
+    def implement_in_triton(self, key: str) -> None:
+        """Registers the Triton launcher, imported at its first use, for a dispatch key."""
+        name = self.name
+
+        def launch(*arguments: Any) -> Any:
+            return getattr(importlib.import_module(f"seegera_fast.kernels.triton.{name}"), name)(*arguments)
+
+        LIBRARY.impl(f"{name}.triton", launch, key)
+
+
+def _bound(backward: Callable[..., Any], overload: str) -> Callable[..., Any]:
+    def call(name: str, *arguments: Any) -> Any:
+        return OPERATORS[name](overload, *arguments)
+
+    def bound(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return backward(call, ctx, *gradients)
+
+    return bound

@@ -1,0 +1,67 @@
+"""Sparse times dense: what the other operations build on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import backends, reference
+from ..graph import SparseMatrix
+from . import checks
+from .registry import Operator
+
+
+def _fake(rowptr, col, values, rowptr_t, col_t, values_t, dense):
+    return dense.new_empty(rowptr.shape[0] - 1, dense.shape[1])
+
+
+def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[:6])
+
+
+def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
+    rowptr, col, values, rowptr_t, col_t, values_t = ctx.saved_tensors
+    # The gradient of A D with respect to D is A^T G: the same product with the two halves swapped.
+    return (None,) * 6 + (call("sparse_matmul", rowptr_t, col_t, values_t, rowptr, col, values, gradient),)
+
+
+OPERATOR = Operator(
+    "sparse_matmul(Tensor rowptr, Tensor col, Tensor values, Tensor rowptr_t, Tensor col_t, Tensor values_t,"
+    " Tensor dense) -> Tensor",
+    columns=("cpu", "cuda", "triton"),
+    fake=_fake,
+    setup_context=_setup_context,
+    backward=_backward,
+)
+
+
+def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
+    """``matrix @ dense`` over all trailing dimensions at once.
+
+    Args:
+        matrix: ``rows x cols``.
+        dense: ``[cols, ...]``, float32 or float64 as the matrix; node-major ``[cols, S, d]`` serves S draws in one pass.
+
+    Returns:
+        ``[rows, ...]``. Differentiable in ``dense``; the matrix is a constant.
+
+    Raises:
+        TypeError: not a SparseMatrix or a tensor, or two dtypes.
+        ValueError: sizes or devices that don't match.
+    """
+    checks.sparse("matrix", matrix)
+    checks.tensor("dense", dense)
+    checks.same_kind(matrix=matrix, dense=dense)
+    if dense.ndim == 0 or dense.shape[0] != matrix.shape[1]:
+        raise ValueError(f"dense: got shape {tuple(dense.shape)}, want {matrix.shape[1]} rows, one per column of matrix")
+    backend = backends.choose("sparse_matmul", dense.device)
+    if backend == "reference":
+        return reference.sparse_matmul(matrix, dense)
+    flipped = matrix.transposed
+    # The width is written out: -1 cannot be inferred where there are no rows.
+    flat = dense.reshape(dense.shape[0], dense.shape[1:].numel())
+    product = OPERATOR(
+        backend, matrix.rowptr, matrix.col, matrix.values, flipped.rowptr, flipped.col, flipped.values, flat
+    )
+    return product.reshape(matrix.shape[0], *dense.shape[1:])

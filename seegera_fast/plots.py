@@ -1,0 +1,123 @@
+"""The picture of a run: loss and validation scores over epochs, and the embedding in two dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .report import SCORE_NAMES
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; from the ninth class on the marker changes.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
+UNKNOWN_COLOUR = "#BBBBBB"
+LONGEST_LEGEND = 24
+MOST_POINTS = 2000
+
+
+def save_picture(
+    path: str | Path,
+    *,
+    title: str,
+    scores: str,
+    history: Sequence[Mapping[str, Any]],
+    best_epoch: int | None,
+    embedding: np.ndarray,
+    labels: np.ndarray | None = None,
+    seed: int = 0,
+) -> None:
+    """Draws loss and validation scores over epochs on the left, the embedding on the right, as PNG (2,400 x 1,200).
+
+    Args:
+        path: the file.
+        title, scores: the two lines of heading.
+        history: the run's, a mapping per epoch with "epoch", "loss" and "valid_*" scores where they were taken.
+        best_epoch: marked, if not None.
+        embedding: float ``[n, d]``; of more than 2,000 nodes, 2,000 are drawn at random.
+        labels: int64 ``[n]``, negative: unknown; None: one colour.
+        seed: of that choice and of t-SNE.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 6), dpi=200, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(f"{title}\n{scores}", fontsize=14)
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
+    _draw_history(left, history, best_epoch)
+    _draw_embedding(right.subplots(), embedding, labels, seed)
+    figure.savefig(path, format="png")
+
+
+def _draw_history(figure: Any, history: Sequence[Mapping[str, Any]], best_epoch: int | None) -> None:
+    keys = [key for key in dict.fromkeys(key for entry in history for key in entry) if key.startswith("valid_")]
+    loss_axes, score_axes = figure.subplots(2, 1, sharex=True)
+    _draw_lines(loss_axes, history, {"loss": "training loss"})
+    _draw_lines(score_axes, history, {key: SCORE_NAMES.get(key[6:], key[6:]) for key in keys})
+    loss_axes.set(title="Loss", ylabel="loss")
+    score_axes.set(title="Validation", xlabel="epoch", ylabel="score" if len(keys) != 1 else SCORE_NAMES[keys[0][6:]])
+    for axes in (loss_axes, score_axes):
+        if best_epoch is not None:
+            axes.axvline(best_epoch, color="#555555", linewidth=1, linestyle=":", label=f"best epoch: {best_epoch}")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    if score_axes.get_legend_handles_labels()[0]:
+        score_axes.legend(frameon=False)
+
+
+def _draw_lines(axes: Any, history: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
+    for (key, name), colour, style in zip(names.items(), COLOURS, ("-", "--", "-.", ":"), strict=False):
+        points = [(entry["epoch"], entry[key]) for entry in history if entry.get(key) is not None]
+        if points:
+            epochs, values = zip(*points, strict=True)
+            marker = "o" if len(points) <= 40 else None
+            axes.plot(epochs, values, style, color=colour, linewidth=1.5, marker=marker, markersize=3, label=name)
+
+
+def _draw_embedding(axes: Any, embedding: np.ndarray, labels: np.ndarray | None, seed: int) -> None:
+    nodes = embedding.shape[0]
+    chosen = np.arange(nodes)
+    if nodes > MOST_POINTS:
+        chosen = np.sort(np.random.default_rng(seed).choice(nodes, MOST_POINTS, replace=False))
+    points, method = project(embedding[chosen], seed)
+    classes = np.zeros(len(chosen), np.int64) if labels is None else labels[chosen]
+    size = float(np.clip(20000 / max(len(chosen), 1), 7, 60))
+    present = np.unique(classes)
+    for label in present:
+        kind = max(int(label), 0)
+        axes.scatter(
+            *points[classes == label].T,
+            s=size,
+            color=UNKNOWN_COLOUR if label < 0 else COLOURS[kind % len(COLOURS)],
+            marker=MARKERS[kind // len(COLOURS) % len(MARKERS)],
+            linewidths=0,
+            alpha=0.85,
+            label="unknown" if label < 0 else str(label),
+        )
+    if labels is not None and 1 < len(present) <= LONGEST_LEGEND:
+        axes.legend(title="class", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, markerscale=2)
+    sample = f"{nodes:,} nodes" if nodes == len(chosen) else f"{len(chosen):,} of {nodes:,} nodes"
+    axes.set(title=f"Embedding by {method}, {sample}", xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")
+
+
+def project(embedding: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:
+    """The rows in two dimensions, ``[n, 2]``, and the name of the method: t-SNE, or PCA for fewer than 20 rows."""
+    values = np.asarray(embedding, np.float64)
+    values = values - values.mean(axis=0)
+    left, lengths, _ = np.linalg.svd(values, full_matrices=False)
+    main = left[:, :50] * lengths[:50]
+    if main.shape[1] < 2:
+        main = np.pad(main, ((0, 0), (0, 2 - main.shape[1])))
+    if len(main) < 20 or main.shape[1] == 2:
+        return main[:, :2], "PCA"
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    perplexity = min(30.0, (len(main) - 1) / 3)
+    # On a busy machine its threads wait for each other at every one of many small steps: one is several times faster.
+    with threadpool_limits(1):
+        return TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(main), "t-SNE"

@@ -1,0 +1,35 @@
+"""Every operation in readable, dense, plain PyTorch: the definition of correct.
+
+The functions take the arguments of their namesakes in ``seegera_fast.ops``, in any floating type, unchecked, and
+are differentiated by autograd. They run wherever no kernel does.
+"""
+
+from .component_log_density import component_log_density
+from .decoder_input import decoder_input
+from .draw_noise import draw_noise
+from .dropout import dropout
+from .feature_average import feature_average
+from .feature_likelihood import feature_likelihood
+from .gcn import gcn
+from .importance_bound import importance_bound
+from .link_likelihood import link_likelihood
+from .mixture_density import mixture_density
+from .noisy_gcn import noisy_gcn
+from .reparameterize import reparameterize
+from .sparse_matmul import sparse_matmul
+
+__all__ = [
+    "component_log_density",
+    "decoder_input",
+    "draw_noise",
+    "dropout",
+    "feature_average",
+    "feature_likelihood",
+    "gcn",
+    "importance_bound",
+    "link_likelihood",
+    "mixture_density",
+    "noisy_gcn",
+    "reparameterize",
+    "sparse_matmul",
+]

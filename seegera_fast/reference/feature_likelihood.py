@@ -1,0 +1,26 @@
+"""log p(X | H W), entry by entry."""
+
+import math
+
+import torch
+from torch.nn.functional import softplus
+
+
+def feature_likelihood(
+    hidden, weight, features, *, likelihood="bernoulli", pos_weight=1.0, log_var_weight=None, reduction="sum"
+) -> torch.Tensor:
+    target = features.to_dense()
+    per_draw = []
+    for j in range(hidden.shape[1]):
+        own = weight if weight.ndim == 2 else weight[j]
+        outputs = hidden[:, j] @ own
+        if likelihood == "bernoulli":
+            terms = -(pos_weight * target * softplus(-outputs) + (1 - target) * softplus(outputs))
+        elif likelihood == "mse":
+            terms = -((target - outputs) ** 2) - 0.5 * math.log(math.pi)
+        else:
+            log_var = hidden[:, j] @ log_var_weight
+            terms = -0.5 * ((target - outputs) ** 2 * torch.exp(-log_var) + log_var + math.log(2 * math.pi))
+        per_draw.append(terms.sum())
+    total = torch.stack(per_draw)
+    return total / (features.shape[0] * features.shape[1]) if reduction == "mean" else total

@@ -1,0 +1,43 @@
+"""log p(A | Z): independent Bernoulli links with logits z_i . z_k (Eq. after psi_2, "Decoder")."""
+
+import torch
+from torch.nn.functional import softplus
+
+from ..seeds import seed_tensor
+from .random import NEGATIVES, integers
+
+
+def link_likelihood(
+    z, adjacency, *, pos_weight=1.0, self_loops=True, negatives="all", seed=0, reduction="sum"
+) -> torch.Tensor:
+    num_nodes = z.shape[0]
+    if negatives == "all":
+        per_draw = [_all_pairs(z[:, j], adjacency, pos_weight, self_loops) for j in range(z.shape[1])]
+    else:
+        non_edges = adjacency.non_edges
+        ranks = integers(seed_tensor(seed, z.device), NEGATIVES, negatives, non_edges.count)
+        pairs = non_edges.pairs(ranks)
+        scale = non_edges.count / negatives
+        per_draw = [_sampled(z[:, j], adjacency, pos_weight, self_loops, pairs, scale) for j in range(z.shape[1])]
+    total = torch.stack(per_draw)
+    if reduction == "mean":
+        total = total / max(num_nodes * num_nodes if self_loops else num_nodes * (num_nodes - 1), 1)
+    return total
+
+
+def _all_pairs(z, adjacency, pos_weight, self_loops) -> torch.Tensor:
+    scores = z @ z.T
+    target = adjacency.to_dense()
+    terms = -(pos_weight * target * softplus(-scores) + (1 - target) * softplus(scores))
+    own = -pos_weight * softplus(-scores.diagonal()) if self_loops else torch.zeros_like(scores.diagonal())
+    return terms.sum() - terms.diagonal().sum() + own.sum()
+
+
+def _sampled(z, adjacency, pos_weight, self_loops, pairs, scale) -> torch.Tensor:
+    # Both directions of an edge are entries of A; a drawn pair stands for its two directions.
+    linked = (z[adjacency.row] * z[adjacency.col]).sum(dim=1)
+    apart = (z[pairs[:, 0]] * z[pairs[:, 1]]).sum(dim=1)
+    total = -pos_weight * softplus(-linked).sum() - 2 * scale * softplus(apart).sum()
+    if self_loops:
+        total = total - pos_weight * softplus(-(z * z).sum(dim=1)).sum()
+    return total

@@ -1,0 +1,177 @@
+"""What a run leaves: a folder whose files are complete or absent, and a table."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import platform
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import torch
+
+from .backends import instruction_set
+
+RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
+FILES = (RESULTS, MODEL, EMBEDDING, PICTURE)
+SCORE_NAMES = {"auc": "AUC", "ap": "AP", "mse": "MSE", "accuracy": "accuracy"}
+
+
+class OutputFolder:
+    """A folder that files are moved into once they are complete. Used in a ``with`` block.
+
+    Entering makes the folder and a hidden one inside for what is being written. Leaving removes the hidden one, and the
+    folder itself where it was made and stayed empty.
+
+    Args:
+        path: the folder; those above it are made as well.
+
+    Raises:
+        OSError: on entering, where the folder can't be written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._made: list[Path] = []
+
+    def __enter__(self) -> OutputFolder:
+        absent = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        try:
+            for folder in reversed(absent):
+                folder.mkdir(exist_ok=True)
+                self._made.append(folder)
+            self._aside = Path(tempfile.mkdtemp(dir=self.path, prefix=".unfinished-"))
+        except OSError as error:
+            self._remove_made()
+            raise OSError(f"the folder {self.path} can't be written: {error.strerror}") from error
+        blocked = [name for name in FILES if (self.path / name).is_dir()]
+        if blocked:
+            self._aside.rmdir()
+            raise OSError(f"the folder {self.path} can't be written: {blocked[0]} in it is a folder")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self._remove_made()
+
+    def aside(self, name: str) -> Path:
+        """Where a file is written before it is published."""
+        return self._aside / name
+
+    def publish(self, *names: str) -> None:
+        """Moves complete files into the folder, each in one step, over those of an earlier run."""
+        for name in names:
+            os.replace(self._aside / name, self.path / name)
+
+    def discard(self, name: str) -> None:
+        """Removes a file of an earlier run."""
+        (self.path / name).unlink(missing_ok=True)
+
+    def _remove_made(self) -> None:
+        for folder in reversed(self._made):
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that takes the place of ``path`` when the block ends, and vanishes where it fails.
+
+    Raises:
+        OSError: on entering, where the folder can't be written.
+    """
+    if path.is_dir():
+        raise OSError(f"{path} can't be written: it is a folder")
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        aside.touch(exist_ok=False)
+    except OSError as error:
+        raise OSError(f"{path} can't be written: {error.strerror}") from error
+    try:
+        with open(aside, "wb") as file:
+            yield file
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Strict JSON: a NaN or infinite number becomes null."""
+    path.write_text(json.dumps(_plain(content), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package, Python, torch and the libraries that numbers depend on."""
+    found = {"seegera-fast": _own_version(), "python": platform.python_version()}
+    for name in ("torch", "numpy", "scipy", "scikit-learn"):
+        found[name] = torch.__version__ if name == "torch" else metadata.version(name)
+    return found
+
+
+def _own_version() -> str:
+    from . import __version__
+
+    return __version__
+
+
+def machine(device: torch.device | None = None) -> dict[str, Any]:
+    """The device that a run uses (the CPU, or what "auto" picks, where None is given) and its surroundings."""
+    if device is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return {
+        "device": str(device),
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "cuda": torch.version.cuda,
+        "system": f"{platform.system()} {platform.machine()}",
+        "instruction_set": instruction_set(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Rows of as many cells each, as aligned columns: the first to the left, the others to the right."""
+    rows = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *others]))
+    return "\n".join(lines)
+
+
+def readable_bytes(count: int | None) -> str:
+    """Bytes in the unit that fits, "unknown" for None."""
+    if count is None:
+        return "unknown"
+    if count < 2**30:
+        return f"{count / 2**20:.0f} MiB"
+    return f"{count / 2**30:.2f} GiB"
+
+
+def readable_seconds(seconds: float) -> str:
+    """Seconds with three digits, minutes beside them where there are many."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds:.0f} s ({seconds / 60:.1f} min)"

@@ -1,0 +1,24 @@
+"""The three tasks of the paper: split, train, score."""
+
+from . import presets
+from .attribute_inference import AttributeInferenceResult, attribute_inference
+from .link_prediction import LinkPredictionResult, link_prediction
+from .node_classification import NodeClassificationResult, node_classification
+from .splits import FeatureSplit, LinkSplit, NodeSplit, public_split, split_features, split_links, split_nodes
+
+__all__ = [
+    "AttributeInferenceResult",
+    "FeatureSplit",
+    "LinkPredictionResult",
+    "LinkSplit",
+    "NodeClassificationResult",
+    "NodeSplit",
+    "attribute_inference",
+    "link_prediction",
+    "node_classification",
+    "presets",
+    "public_split",
+    "split_features",
+    "split_links",
+    "split_nodes",
+]

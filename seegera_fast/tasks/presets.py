@@ -1,0 +1,62 @@
+"""Named sets of hyper-parameters, read from ``presets.toml``."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TASKS = ("link_prediction", "attribute_inference", "node_classification")
+VARIANTS = {"v1": "independent", "v2": "correlated", "v3": "correlated"}
+COMMON = "common"
+DEFAULT = "default"
+
+
+def names(task: str) -> list[str]:
+    """The presets of a task: the data sets, and "default" for any other graph."""
+    _check("task", task, TASKS)
+    return [name for name in _tables()[task] if name != COMMON]
+
+
+def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
+    """The fields of a preset: those of SeeGeraConfig, TrainingConfig and the task that differ from the defaults.
+
+    Args:
+        task: "link_prediction", "attribute_inference" or "node_classification".
+        name: one of :func:`names`.
+        variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
+
+    Raises:
+        TypeError: an argument is not a string.
+        ValueError: an unknown task, name or variant; names the nearest ones.
+    """
+    _check("preset", name, names(task))
+    _check("variant", variant, VARIANTS)
+    tables = _tables()[task]
+    merged = {"variant": VARIANTS[variant]}
+    for table in (tables[COMMON], tables[name], tables[name].get(variant, {})):
+        merged.update({field: value for field, value in table.items() if not isinstance(value, dict)})
+    return merged
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).parents[1].joinpath("presets.toml").read_text(encoding="utf-8"))
+
+
+def _check(argument: str, value: str, known: Iterable[str]) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{argument}: got {type(value).__name__}, want a string")
+    known = list(known)
+    if value not in known:
+        nearest = difflib.get_close_matches(value, known, n=3, cutoff=0.5)
+        hint = f"the nearest: {', '.join(nearest)}" if nearest else f"want one of {', '.join(known)}"
+        raise ValueError(f"{argument}: got {value!r}, which is not known; {hint}")

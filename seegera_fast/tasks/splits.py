@@ -1,0 +1,210 @@
+"""Held-out parts of a graph: links, attributes, nodes. Exact counts, disjoint, the same for the same seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..graph import Graph, SparseMatrix
+from ..sampling import ZeroEntries
+
+
+@dataclass(frozen=True)
+class LinkSplit:
+    """Links that are held out, and as many pairs that are none.
+
+    Attributes:
+        train: the graph without the held-out links.
+        valid_pos, test_pos: int64 ``[m, 2]``, edges of the whole graph, ``i < k``.
+        valid_neg, test_neg: int64, of the same sizes: pairs ``i < k`` that are no edge of the whole graph.
+    """
+
+    train: Graph
+    valid_pos: torch.Tensor
+    valid_neg: torch.Tensor
+    test_pos: torch.Tensor
+    test_neg: torch.Tensor
+
+
+@dataclass(frozen=True)
+class FeatureSplit:
+    """Non-zero features that are hidden, and as many zero ones beside them.
+
+    Attributes:
+        train: the graph without the hidden entries.
+        valid_pos, test_pos: int64 ``[m, 2]``: row and column of hidden entries.
+        valid_values, test_values: ``[m]``: what they hold.
+        valid_neg, test_neg: int64 ``[m, 2]``: row and column of entries that are zero in the whole matrix.
+    """
+
+    train: Graph
+    valid_pos: torch.Tensor
+    valid_values: torch.Tensor
+    valid_neg: torch.Tensor
+    test_pos: torch.Tensor
+    test_values: torch.Tensor
+    test_neg: torch.Tensor
+
+
+@dataclass(frozen=True)
+class NodeSplit:
+    """Labelled nodes: int64 ``[k]`` node numbers, ascending."""
+
+    train: torch.Tensor
+    valid: torch.Tensor
+    test: torch.Tensor
+
+
+def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int = 0) -> LinkSplit:
+    """Holds out ``floor(valid * edges)`` and ``floor(test * edges)`` undirected edges.
+
+    The pairs without a link are drawn without replacement from all non-edges of the whole graph. Edges and non-edges
+    of the parts are disjoint, in both directions.
+
+    Args:
+        valid, test: ratios in [0, 1) with a sum below 1; 0 leaves that part empty.
+        seed: an int.
+
+    Raises:
+        TypeError: an argument of a wrong kind.
+        ValueError: a ratio out of range, or fewer non-edges than wanted.
+    """
+    _check_graph(graph)
+    _check_ratios(valid=valid, test=test)
+    generator = _generator(seed)
+    edges, absent = graph.edges(), graph.adjacency.non_edges
+    num_valid, num_test = (math.floor(ratio * graph.num_edges) for ratio in (valid, test))
+    ranks = _ranks(generator, absent.count, num_valid + num_test, f"graph: has {graph.num_edges} edges", "non-edges")
+    negatives = absent.pairs(ranks.to(graph.device))
+    order = torch.from_numpy(generator.permutation(graph.num_edges)).to(graph.device)
+    hidden = num_valid + num_test
+    return LinkSplit(
+        train=graph.with_edges(edges[order[hidden:]]),
+        valid_pos=edges[order[:num_valid]],
+        valid_neg=negatives[:num_valid],
+        test_pos=edges[order[num_valid:hidden]],
+        test_neg=negatives[num_valid:],
+    )
+
+
+def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: int = 0) -> FeatureSplit:
+    """Hides ``floor(valid * nnz)`` and ``floor(test * nnz)`` of the non-zero features.
+
+    As many zero entries are drawn beside them, without replacement, from all entries that are zero in the whole matrix.
+
+    Args:
+        valid, test: ratios in [0, 1) with a sum below 1; 0 leaves that part empty.
+        seed: an int.
+
+    Raises:
+        TypeError: an argument of a wrong kind.
+        ValueError: a ratio out of range, or fewer zero entries than wanted.
+    """
+    _check_graph(graph)
+    _check_ratios(valid=valid, test=test)
+    generator = _generator(seed)
+    features = graph.features
+    num_valid, num_test = (math.floor(ratio * features.nnz) for ratio in (valid, test))
+    absent = ZeroEntries(features.row, features.col, features.shape)
+    hidden = num_valid + num_test
+    ranks = _ranks(generator, absent.count, hidden, f"features: have {features.nnz} non-zero entries", "zero entries")
+    negatives = absent.cells(ranks.to(graph.device))
+    order = torch.from_numpy(generator.permutation(features.nnz)).to(graph.device)
+    cells = torch.stack([features.row, features.col], dim=1)[order[:hidden]]
+    values = features.values[order[:hidden]]
+    return FeatureSplit(
+        train=graph.with_features(_keep(features, order[hidden:].sort().values)),
+        valid_pos=cells[:num_valid],
+        valid_values=values[:num_valid],
+        valid_neg=negatives[:num_valid],
+        test_pos=cells[num_valid:],
+        test_values=values[num_valid:],
+        test_neg=negatives[num_valid:],
+    )
+
+
+def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int = 0) -> NodeSplit:
+    """Draws ``floor(train * k)`` and ``floor(valid * k)`` of the k nodes with a known label; the others are for the test.
+
+    Args:
+        train, valid: ratios in [0, 1) with a sum below 1; 0 leaves that part empty.
+        seed: an int.
+
+    Raises:
+        TypeError: an argument of a wrong kind.
+        ValueError: a ratio out of range, or no labels.
+    """
+    _check_graph(graph)
+    _check_ratios(train=train, valid=valid)
+    generator = _generator(seed)
+    known = torch.nonzero(_known(graph)).flatten()
+    count = known.shape[0]
+    num_train, num_valid = (math.floor(ratio * count) for ratio in (train, valid))
+    order = torch.from_numpy(generator.permutation(count)).to(known.device)
+    parts = order.split([num_train, num_valid, count - num_train - num_valid])
+    return NodeSplit(*(known[part.sort().values].to(graph.device) for part in parts))
+
+
+def public_split(graph: Graph) -> NodeSplit:
+    """The split in ``graph.masks``, without the nodes whose label is unknown.
+
+    Raises:
+        TypeError: not a graph.
+        ValueError: no labels, a mask is missing, or two masks share a node.
+    """
+    _check_graph(graph)
+    known = _known(graph)
+    missing = [part for part in ("train", "valid", "test") if part not in graph.masks]
+    if missing:
+        raise ValueError(f"graph: has no mask {' or '.join(map(repr, missing))}, want a public split in graph.masks")
+    masks = [graph.masks[part].to(known.device) for part in ("train", "valid", "test")]
+    shared = int((torch.stack(masks).sum(dim=0) > 1).sum())
+    if shared:
+        raise ValueError(f"graph: {shared} nodes are in more than one of the masks train, valid and test")
+    return NodeSplit(*(torch.nonzero(mask & known).flatten().to(graph.device) for mask in masks))
+
+
+def _check_graph(graph: Any) -> None:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+
+
+def _check_ratios(**ratios: Any) -> None:
+    for name, ratio in ratios.items():
+        if isinstance(ratio, bool) or not isinstance(ratio, (int, float)):
+            raise TypeError(f"{name}: got {ratio!r}, want a number")
+        if not 0 <= ratio < 1:
+            raise ValueError(f"{name}: got {ratio}, want a ratio in [0, 1)")
+    if sum(ratios.values()) >= 1:
+        got = " and ".join(f"{name} {ratio}" for name, ratio in ratios.items())
+        raise ValueError(f"{', '.join(ratios)}: got {got}, want ratios with a sum below 1")
+
+
+def _generator(seed: Any) -> np.random.Generator:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise TypeError(f"seed: got {seed!r}, want an int")
+    return np.random.default_rng(int(seed) % 2**64)
+
+
+def _ranks(generator: np.random.Generator, count: int, wanted: int, present: str, absent: str) -> torch.Tensor:
+    """int64 ``[wanted]``: different numbers below ``count``, in random order."""
+    if wanted > count:
+        raise ValueError(f"{present} and {count} {absent}; want {wanted} {absent}, one per held-out one")
+    return torch.from_numpy(generator.choice(count, size=wanted, replace=False).astype(np.int64))
+
+
+def _keep(matrix: SparseMatrix, entries: torch.Tensor) -> SparseMatrix:
+    """The matrix with some of its entries, given by ascending number."""
+    rowptr = torch.zeros_like(matrix.rowptr)
+    rowptr[1:] = torch.bincount(matrix.row[entries], minlength=matrix.shape[0]).cumsum(0)
+    return SparseMatrix(rowptr, matrix.col[entries], matrix.values[entries], matrix.shape)
+
+
+def _known(graph: Graph) -> torch.Tensor:
+    if graph.labels is None:
+        raise ValueError("graph: has no labels, want a graph with labels=")
+    return graph.labels >= 0

@@ -1,0 +1,457 @@
+"""What every operation promises, in every column: one class of tests, which each test_<operation>.py fills in."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from cases import DTYPES, LAYOUTS, laid_out, normal
+from seegera_fast import SparseMatrix, backends, ops, reference, use_backend
+from seegera_fast.ops.registry import Operator
+from tolerances import assert_close, assert_same_bits
+
+Arguments = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A backend and the device of the tensors that it is given."""
+
+    backend: str
+    device: str
+
+    def __str__(self) -> str:
+        return self.backend if self.device == "cpu" else f"{self.backend}-{self.device}"
+
+
+def columns(operation: str, *, compiled: bool = False) -> list[Any]:
+    """The columns that can run an operation on this machine, as pytest parameters.
+
+    Args:
+        compiled: leave out the reference. Where that leaves nothing, one skipped parameter says so.
+    """
+    table = backends.info()
+    found = [Column(name, "cpu") for name in ("cpu",) if _runs(table, name, operation)]
+    if _runs(table, "triton", operation):
+        found.append(Column("triton", "cpu" if backends.interpreted() else "cuda"))
+    if _runs(table, "cuda", operation):
+        found.append(Column("cuda", "cuda"))
+    if not compiled:
+        found.append(Column("reference", "cpu"))
+        if torch.cuda.is_available():
+            found.append(Column("reference", "cuda"))
+    if not found:
+        return [pytest.param(None, id="none", marks=pytest.mark.skip(reason=f"no kernel for {operation} here"))]
+    return [
+        pytest.param(column, id=str(column), marks=[pytest.mark.gpu] if column.device == "cuda" else [])
+        for column in found
+    ]
+
+
+def _runs(table: dict[str, dict[str, Any]], backend: str, operation: str) -> bool:
+    return table[backend]["available"] and operation in table[backend]["operations"]
+
+
+def converted(arguments: Arguments, dtype: torch.dtype, device: str = "cpu") -> Arguments:
+    """The arguments with all floating tensors and matrices in a dtype, on a device."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, SparseMatrix):
+            return value.to(device=device, dtype=dtype)
+        if isinstance(value, torch.Tensor):
+            return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+        return value
+
+    return {name: convert(value) for name, value in arguments.items()}
+
+
+def upstream(output: torch.Tensor) -> torch.Tensor:
+    """A gradient that differs in every element."""
+    return normal(*output.shape, seed=99).to(output.device, output.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Changed arguments that an operation must refuse.
+
+    Attributes:
+        change: arguments -> the changed ones.
+        error: the exact type.
+        message: a pattern for the whole message: the argument's name, what came, what is wanted.
+    """
+
+    name: str
+    change: Callable[[Arguments], Arguments]
+    error: type[Exception]
+    message: str
+
+
+def refuse(name: str, error: type[Exception], message: str, **changes: Any) -> Refusal:
+    """A refusal that replaces arguments; a callable is applied to the argument that it replaces."""
+
+    def change(arguments: Arguments) -> Arguments:
+        replaced = {
+            key: value(arguments[key]) if callable(value) and not isinstance(value, type) else value
+            for key, value in changes.items()
+        }
+        return {**arguments, **replaced}
+
+    return Refusal(name, change, error, message)
+
+
+SEED_REFUSALS = [
+    refuse("seed of a fraction", TypeError, "seed: got float, want an int or one torch.int64 element", seed=0.5),
+    refuse("seed of a bool", TypeError, "seed: got bool, want an int or one torch.int64 element", seed=True),
+    refuse("seed too large", ValueError, r"seed: got 9223372036854775808, want a number of 64 bits .*", seed=2**63),
+    refuse("seed of int32", TypeError, r"seed: got torch.int32 \(1,\), want .*", seed=torch.ones(1, dtype=torch.int32)),
+    refuse("seed of two", TypeError, r"seed: got torch.int64 \(2,\), want .*", seed=torch.tensor([1, 2])),
+]
+
+
+def probability_refusals(name: str, *, one: bool = False) -> list[Refusal]:
+    """What is no probability; 1 is one only where ``one`` is set."""
+    wanted = r"want a number in \[0, 1\]" if one else r"want a number in \[0, 1\)"
+    wrong = [-0.1, 1.5, float("nan")] + ([] if one else [1.0])
+    return [
+        *(refuse(f"{name} of {value}", ValueError, f"{name}: got {value}, {wanted}", **{name: value}) for value in wrong),
+        refuse(f"{name} of a string", TypeError, f"{name}: got str, want a number", **{name: "0.5"}),
+        refuse(f"{name} of a bool", TypeError, f"{name}: got bool, want a number", **{name: True}),
+    ]
+
+
+def weight_refusals(name: str) -> list[Refusal]:
+    """What is no non-negative factor."""
+    return [
+        refuse(f"{name} below 0", ValueError, f"{name}: got -1.0, want a finite number of 0 or above", **{name: -1.0}),
+        refuse(f"{name} infinite", ValueError, f"{name}: got inf, want a finite number .*", **{name: float("inf")}),
+        refuse(f"{name} NaN", ValueError, f"{name}: got nan, want a finite number .*", **{name: float("nan")}),
+        refuse(f"{name} of a string", TypeError, f"{name}: got str, want a number or a tensor .*", **{name: "1"}),
+        refuse(
+            f"{name} of two", ValueError, rf"{name}: got shape \(2,\), want a number or one element", **{name: torch.ones(2)}
+        ),
+    ]
+
+
+def tensor_refusals(name: str) -> list[Refusal]:
+    """What is no floating tensor."""
+    return [
+        refuse(f"{name} of NumPy", TypeError, f"{name}: got ndarray, want a torch.Tensor", **{name: lambda t: t.numpy()}),
+        refuse(
+            f"{name} of int64",
+            TypeError,
+            f"{name}: got torch.int64 on cpu, want torch.float32 or torch.float64",
+            **{name: lambda t: t.long()},
+        ),
+        refuse(
+            f"{name} of float16", TypeError, f"{name}: got torch.float16 on cpu, want .*", **{name: lambda t: t.half()}
+        ),
+    ]
+
+
+def sparse_refusals(name: str) -> list[Refusal]:
+    """What is no SparseMatrix."""
+    message = r"{}: got {}, want a SparseMatrix \(SparseMatrix.from_any makes one\)"
+    return [
+        refuse(f"{name} dense", TypeError, message.format(name, "Tensor"), **{name: lambda m: m.to_dense()}),
+        refuse(f"{name} of SciPy", TypeError, message.format(name, "csr_matrix"), **{name: lambda m: m.to_scipy()}),
+    ]
+
+
+class Operation:
+    """Tests of one operation. A subclass names it and says what goes in and, independently, what comes out."""
+
+    # The name in ops and reference.
+    operation: ClassVar[str]
+    # Case -> a function without arguments that makes the operation's keyword arguments, in float64.
+    cases: ClassVar[dict[str, Callable[[], Arguments]]]
+    # The arguments with a gradient.
+    differentiable: ClassVar[tuple[str, ...]] = ()
+    # Cases for numerical differentiation: small, and nowhere near a kink.
+    smooth: ClassVar[tuple[str, ...]] = ()
+    # Cases that the tests of layouts, compilation and operators run on.
+    typical: ClassVar[tuple[str, ...]]
+    # Makes arguments with work for several threads.
+    large: ClassVar[Callable[[], Arguments]]
+    refusals: ClassVar[list[Refusal]] = []
+
+    @staticmethod
+    def slow(**arguments: Any) -> torch.Tensor:
+        """The result in float64 by another way than the reference: loops, SciPy, torch.distributions."""
+        raise NotImplementedError
+
+    @staticmethod
+    def terms(arguments: Arguments) -> int:
+        """How many summands an element of the result or of a gradient has at most."""
+        raise NotImplementedError
+
+    @classmethod
+    def pytest_generate_tests(cls, metafunc: Any) -> None:
+        compiled = getattr(metafunc.function, "compiled_only", False)
+        chosen = getattr(metafunc.function, "case_set", "cases")
+        values = {
+            "column": lambda: columns(cls.operation, compiled=compiled),
+            "dtype": lambda: [pytest.param(dtype, id=str(dtype).removeprefix("torch.")) for dtype in DTYPES],
+            "case": lambda: list(cls.cases) if chosen == "cases" else list(getattr(cls, chosen)),
+            "layout": lambda: list(LAYOUTS),
+            "refusal": lambda: [pytest.param(refusal, id=refusal.name) for refusal in cls.refusals],
+            "seed": lambda: [3, -5, 2**63 - 1, -(2**63)],
+        }
+        for name, make in values.items():
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, make())
+
+    # --- how a test runs the operation -------------------------------------------------------------------------------
+
+    @classmethod
+    def on(cls, column: Column) -> Callable[..., torch.Tensor]:
+        """The operation, with its backend forced."""
+
+        def function(**arguments: Any) -> torch.Tensor:
+            with use_backend(column.backend):
+                return getattr(ops, cls.operation)(**arguments)
+
+        return function
+
+    @classmethod
+    def leaves(cls, arguments: Arguments) -> dict[str, torch.Tensor]:
+        """The arguments with a gradient that are there."""
+        return {name: arguments[name] for name in cls.differentiable if isinstance(arguments.get(name), torch.Tensor)}
+
+    @classmethod
+    def outcome(
+        cls,
+        function: Callable[..., torch.Tensor],
+        arguments: Arguments,
+        wanted: tuple[str, ...] | None = None,
+        gradient: Callable[[torch.Tensor], torch.Tensor] = upstream,
+    ) -> dict[str, torch.Tensor]:
+        """The output and the gradients of the arguments in ``wanted`` (None: all that have one)."""
+        leaves = {
+            name: tensor.detach().requires_grad_()
+            for name, tensor in cls.leaves(arguments).items()
+            if wanted is None or name in wanted
+        }
+        output = function(**{**arguments, **leaves})
+        found = {"output": output.detach()}
+        if leaves:
+            gradients = torch.autograd.grad(output, list(leaves.values()), gradient(output))
+            found.update({f"gradient of {name}": g for name, g in zip(leaves, gradients, strict=True)})
+        return found
+
+    @classmethod
+    def expected(cls, arguments: Arguments, **options: Any) -> dict[str, torch.Tensor]:
+        """What the reference gives in float64, on the CPU, from arguments already rounded to their own dtype."""
+        return cls.outcome(getattr(reference, cls.operation), converted(arguments, torch.float64), **options)
+
+    @classmethod
+    def compare(cls, got: dict[str, torch.Tensor], arguments: Arguments, dtype: torch.dtype, **options: Any) -> None:
+        want = cls.expected(arguments, **options)
+        assert got.keys() == want.keys()
+        for name, value in got.items():
+            assert value.dtype == dtype, f"{name}: {value.dtype}, want {dtype}"
+            assert_close(value, want[name], terms=cls.terms(arguments), name=f"{cls.operation}, {name}")
+
+    # --- the promises ------------------------------------------------------------------------------------------------
+
+    def test_equals_the_independent_definition(self, case):
+        arguments = self.cases[case]()
+        got = getattr(reference, self.operation)(**arguments)
+        assert_close(got, self.slow(**arguments), terms=self.terms(arguments), name=self.operation)
+
+    def test_equals_the_reference(self, column, dtype, case):
+        """Values and gradients, finite, in the right dtype and on the right device; the inputs stay as they were."""
+        arguments = converted(self.cases[case](), dtype, column.device)
+        before = {name: value.clone() for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+        got = self.outcome(self.on(column), arguments)
+        assert all(value.device.type == column.device for value in got.values())
+        self.compare(got, arguments, dtype)
+        for name, value in before.items():
+            assert_same_bits(arguments[name], value, name=name)
+
+    def test_gradients_by_finite_differences(self, column, case):
+        arguments = converted(self.cases[case](), torch.float64, column.device)
+        leaves = {name: tensor.requires_grad_() for name, tensor in self.leaves(arguments).items()}
+
+        def function(*tensors: torch.Tensor) -> torch.Tensor:
+            return self.on(column)(**{**arguments, **dict(zip(leaves, tensors, strict=True))})
+
+        assert torch.autograd.gradcheck(function, tuple(leaves.values()))
+
+    test_gradients_by_finite_differences.case_set = "smooth"
+
+    def test_each_gradient_alone(self, column, case):
+        """Where only one argument wants a gradient, it is the same as in company."""
+        arguments = converted(self.cases[case](), torch.float32, column.device)
+        for name in self.leaves(arguments):
+            got = self.outcome(self.on(column), arguments, wanted=(name,))
+            self.compare(got, arguments, torch.float32, wanted=(name,))
+
+    test_each_gradient_alone.case_set = "typical"
+
+    def test_layouts(self, column, layout, case):
+        """Inputs and upstream gradients in any order and place in memory."""
+        plain = converted(self.cases[case](), torch.float32, column.device)
+        arguments = {
+            name: laid_out(value, layout) if isinstance(value, torch.Tensor) and value.ndim else value
+            for name, value in plain.items()
+        }
+        function = self.on(column)
+        if not self.leaves(arguments):
+            assert_same_bits(function(**arguments), function(**plain))
+            return
+
+        def strided(output: torch.Tensor) -> torch.Tensor:
+            return laid_out(upstream(output), layout) if output.ndim else upstream(output)
+
+        self.compare(self.outcome(function, arguments, gradient=strided), plain, torch.float32)
+        constant = functools.partial(self.outcome, gradient=lambda output: output.new_ones(()).expand(output.shape))
+        want = constant(getattr(reference, self.operation), converted(plain, torch.float64))
+        for name, value in constant(function, arguments).items():
+            assert_close(value, want[name], terms=self.terms(plain), name=f"{name} under a constant gradient")
+
+    test_layouts.case_set = "typical"
+
+    def test_no_gradient_wanted(self, column, case):
+        arguments = converted(self.cases[case](), torch.float32, column.device)
+        plain = self.on(column)(**arguments)
+        assert not plain.requires_grad
+        tracked = {**arguments, **{name: t.clone().requires_grad_() for name, t in self.leaves(arguments).items()}}
+        with torch.no_grad():
+            assert_same_bits(self.on(column)(**tracked), plain)
+        with torch.inference_mode():
+            assert_same_bits(self.on(column)(**arguments), plain)
+
+    test_no_gradient_wanted.case_set = "typical"
+
+    def test_refusals(self, refusal):
+        arguments = self.cases[self.typical[0]]()
+        with pytest.raises((TypeError, ValueError)) as caught:
+            getattr(ops, self.operation)(**refusal.change(arguments))
+        assert type(caught.value) is refusal.error, f"{type(caught.value).__name__}: {caught.value}"
+        assert re.fullmatch(refusal.message, str(caught.value)), str(caught.value)
+
+    def test_signature_is_that_of_the_reference(self):
+        """The same names, kinds and defaults; the reference leaves the types out."""
+        public, plain = (inspect.signature(getattr(place, self.operation)) for place in (ops, reference))
+        described = [
+            [(p.name, p.kind, p.default) for p in signature.parameters.values()] for signature in (public, plain)
+        ]
+        assert described[0] == described[1]
+
+    # --- of compiled columns only ------------------------------------------------------------------------------------
+
+    def test_same_bits_again_and_with_other_threads(self, column):
+        arguments = converted(self.large(), torch.float32, column.device)
+        function = self.on(column)
+        threads = torch.get_num_threads()
+        try:
+            torch.set_num_threads(1)
+            first = self.outcome(function, arguments)
+            for count in (1, 2, 2, 3):
+                torch.set_num_threads(count)
+                for name, value in self.outcome(function, arguments).items():
+                    assert_same_bits(value, first[name], name=f"{name} with {count} threads")
+        finally:
+            torch.set_num_threads(threads)
+        self.compare(first, arguments, torch.float32)
+
+    test_same_bits_again_and_with_other_threads.compiled_only = True
+
+    def test_every_element_is_written(self, column, case):
+        """New memory is full of NaN, both what torch hands out and what the allocator gets back."""
+        arguments = converted(self.cases[case](), torch.float32, column.device)
+        function = self.on(column)
+        sizes = [value.numel() for value in self.outcome(function, arguments).values()]
+        for size in {*sizes, *(1 << k for k in range(4, 17))}:
+            torch.full((size,), float("nan"), device=column.device)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            assert torch.empty(1).isnan().all()
+            got = self.outcome(function, arguments)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        self.compare(got, arguments, torch.float32)
+
+    test_every_element_is_written.compiled_only = True
+
+    def test_operators_are_sound(self, column, case, monkeypatch):
+        """opcheck on every operator that the operation and its gradient call, with the arguments they get."""
+        calls: list[tuple[Any, tuple[Any, ...]]] = []
+        through = Operator.__call__
+
+        def record(operator: Operator, backend: str, *arguments: Any) -> Any:
+            calls.append((operator._overloads["triton" if backend == "triton" else "default"], arguments))
+            return through(operator, backend, *arguments)
+
+        arguments = converted(self.cases[case](), torch.float32, column.device)
+        with monkeypatch.context() as patch:
+            patch.setattr(Operator, "__call__", record)
+            self.outcome(self.on(column), arguments)
+        assert calls, f"{self.operation} ran no operator of {column}"
+        for overload, given in calls:
+            again = tuple(
+                value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+                for value in given
+            )
+            torch.library.opcheck(overload, again)
+
+    test_operators_are_sound.compiled_only = True
+    test_operators_are_sound.case_set = "typical"
+
+    def test_compiles_whole(self, column, case):
+        """torch.compile without a graph break, forward and backward."""
+        arguments = converted(self.cases[case](), torch.float32, column.device)
+        compiled = torch.compile(getattr(ops, self.operation), fullgraph=True, backend="aot_eager")
+
+        def function(**given: Any) -> torch.Tensor:
+            with use_backend(column.backend):
+                return compiled(**given)
+
+        torch.compiler.reset()
+        self.compare(self.outcome(function, arguments), arguments, torch.float32)
+
+    test_compiles_whole.compiled_only = True
+    test_compiles_whole.case_set = "typical"
+
+    def test_second_derivatives_are_right_or_refused(self, column, case):
+        """Never silently wrong."""
+        arguments = converted(self.cases[case](), torch.float64, column.device)
+
+        def second(function: Callable[..., torch.Tensor], given: Arguments) -> list[torch.Tensor]:
+            leaves = {name: tensor.detach().requires_grad_() for name, tensor in self.leaves(given).items()}
+            output = function(**{**given, **leaves})
+            gradient = upstream(output).requires_grad_()
+            first = torch.autograd.grad(output, list(leaves.values()), gradient, create_graph=True)
+            total = sum((g * upstream(g)).sum() for g in first)
+            return list(torch.autograd.grad(total, [gradient, *leaves.values()], materialize_grads=True))
+
+        try:
+            got = second(self.on(column), arguments)
+        except RuntimeError as error:
+            assert self.operation in str(error), str(error)
+            return
+        want = second(getattr(reference, self.operation), converted(arguments, torch.float64))
+        for value, expected in zip(got, want, strict=True):
+            assert_close(value, expected, terms=self.terms(arguments), name="second derivative")
+
+    test_second_derivatives_are_right_or_refused.compiled_only = True
+    test_second_derivatives_are_right_or_refused.case_set = "typical"
+
+
+class SeededOperation(Operation):
+    """Tests of an operation that draws."""
+
+    def test_seed_as_number_or_tensor(self, column, seed):
+        for case in self.typical:
+            arguments = converted(self.cases[case](), torch.float32, column.device)
+            number = self.on(column)(**{**arguments, "seed": seed})
+            for shape in ((), (1,)):
+                tensor = torch.full(shape, seed, dtype=torch.int64, device=column.device)
+                assert_same_bits(self.on(column)(**{**arguments, "seed": tensor}), number)

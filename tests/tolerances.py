@@ -1,0 +1,59 @@
+"""The one policy for how close is close enough. No test has a tolerance of its own."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+# Rounding errors of a sum of k terms that point in random directions grow as sqrt(k) units in the last place; the
+# margin covers the constants: a few roundings per term, and exponentials good to a few units.
+MARGIN = 8.0
+
+
+def relative_error(dtype: torch.dtype, terms: int = 1) -> float:
+    """The error allowed to a number of magnitude 1 that is a sum of ``terms`` terms.
+
+    The result is rounded to ``dtype``; sums are taken in float32 at least.
+    """
+    unit = torch.finfo(dtype).eps
+    accumulated = min(unit, torch.finfo(torch.float32).eps)
+    return MARGIN * (unit + math.sqrt(terms) * accumulated)
+
+
+def assert_close(actual: torch.Tensor, expected64: torch.Tensor, *, terms: int = 1, name: str = "result") -> None:
+    """``actual`` is what the reference gives in float64, up to the rounding of its own dtype.
+
+    An element may differ by ``relative_error`` times its own magnitude plus the largest magnitude of the tensor: terms
+    that cancel leave the rounding error of what they cancelled. Where the tensor is zero it must be zero.
+
+    Args:
+        actual: any floating dtype, any device.
+        expected64: float64, the same shape, finite.
+        terms: how many summands an element has.
+        name: what a failure calls it.
+    """
+    assert expected64.dtype == torch.float64, f"{name}: the expected values are {expected64.dtype}, want torch.float64"
+    assert actual.shape == expected64.shape, f"{name}: shape {tuple(actual.shape)}, want {tuple(expected64.shape)}"
+    assert expected64.isfinite().all(), f"{name}: the expected values are not finite"
+    if actual.numel() == 0:
+        return
+    got, want = actual.detach().to("cpu", torch.float64), expected64.detach().cpu()
+    bad = (~got.isfinite()).sum().item()
+    assert bad == 0, f"{name}: {bad} of {got.numel()} values are NaN or infinite"
+    allowed = relative_error(actual.dtype, terms) * (want.abs() + want.abs().max())
+    excess = (got - want).abs() - allowed
+    at = excess.argmax().item()
+    assert excess.max() <= 0, (
+        f"{name}: element {at} of {tuple(got.shape)} is {got.reshape(-1)[at].item()!r}, want "
+        f"{want.reshape(-1)[at].item()!r} within {allowed.reshape(-1)[at].item():.3g} ({actual.dtype}, {terms} terms)"
+    )
+
+
+def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor, *, name: str = "result") -> None:
+    """Equal in dtype, shape and every bit: -0 is not 0, and a NaN equals itself."""
+    assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, want {expected.dtype}"
+    assert actual.shape == expected.shape, f"{name}: shape {tuple(actual.shape)}, want {tuple(expected.shape)}"
+    got, want = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (actual, expected))
+    different = (got != want).reshape(actual.numel(), -1).any(dim=1).sum().item() if actual.numel() else 0
+    assert different == 0, f"{name}: {different} of {actual.numel()} values differ in their bits"
