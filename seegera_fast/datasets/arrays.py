@@ -15,7 +15,7 @@ class RawGraph(NamedTuple):
     """What a reader returns.
 
     Attributes:
-        adjacency: ``n x n``, symmetric, no diagonal, every entry 1.
+        adjacency: ``n x n``, symmetric, every entry 1; self-loops as they are stored.
         features: ``n x l``, the values as they are stored.
         labels: int64 ``[n]``, -1 where the class is unknown.
         masks: boolean vectors ``[n]`` "train", "valid" and "test", or None where the data set has no public split.
@@ -74,15 +74,9 @@ def checked_sizes(sizes: Any, count: int, what: str) -> tuple[int, ...]:
 
 
 def undirected(adjacency: scipy.sparse.spmatrix) -> scipy.sparse.csr_matrix:
-    """The simple undirected graph of a matrix: an edge in either direction counts once, self-loops are dropped."""
-    pattern = scipy.sparse.coo_matrix(adjacency)
-    kept = (pattern.data != 0) & (pattern.row != pattern.col)
-    row, col = pattern.row[kept], pattern.col[kept]
-    rows, cols = np.concatenate([row, col]), np.concatenate([col, row])
-    matrix = scipy.sparse.csr_matrix((np.ones(rows.size, np.float32), (rows, cols)), shape=pattern.shape)
-    matrix.sum_duplicates()
-    matrix.data[:] = 1
-    return matrix
+    """The symmetric pattern of a matrix: an edge in either direction counts 1, an explicit zero is none."""
+    pattern = scipy.sparse.csr_matrix(adjacency) != 0
+    return scipy.sparse.csr_matrix(pattern + pattern.T, dtype=np.float32)
 
 
 def normalize_rows(features: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
