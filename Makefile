@@ -14,21 +14,24 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 NATIVE_SOURCES := CMakeLists.txt $(wildcard kernels/cpu/*.* kernels/cpu/common/* kernels/cuda/*.* kernels/cuda/common/*)
 LIBRARY_SOURCES := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
-KERNEL_TESTS := $(patsubst kernels/cpu/%.cpp,tests/test_%.py,$(wildcard kernels/cpu/*.cpp))
+# A kernel and its tests have the same base name.
+CPU_TESTS := $(patsubst kernels/cpu/%.cpp,tests/test_%.py,$(wildcard kernels/cpu/*.cpp))
+TRITON_TESTS := $(patsubst kernels/triton/%.py,tests/test_%.py,$(filter-out %/__init__.py,$(wildcard kernels/triton/*.py)))
 PYTHON_FOLDERS := seegera_fast kernels tests bench tools setup.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help run test bench check lint format native sanitize clean distclean
+.PHONY: help run test test-kernels bench check lint format native sanitize clean distclean
 
 help:
 	@echo 'make run              set up, then train SeeGera for link prediction on the digits graph; results in runs/digits'
 	@echo 'make run DATA=cora    the same on cora, citeseer, pubmed, photo, computers, cs or physics; results in runs/cora'
 	@echo '                      ARGS="--epochs 50" hands further options to `seegera-fast train`'
 	@echo 'make test             set up, then run all tests; ARGS="-k sparse_matmul" hands options to pytest'
+	@echo 'make test-kernels     the kernel tests on the base instruction set, and on Triton'"'"'s interpreter'
 	@echo 'make bench            set up, then run the benchmarks and print their table'
-	@echo 'make check            all that CI runs: lint, the native libraries, the tests'
+	@echo 'make check            all that CI runs: lint, native, test-kernels, test'
 	@echo 'make lint             ruff and clang-format, changing nothing; make format lets them change files'
 	@echo 'make native           build the native libraries in place and say which backends are available'
 	@echo 'make sanitize         build with the address and undefined-behaviour sanitizers, run the CPU kernel tests under them'
@@ -46,12 +49,21 @@ run: $(VENV)/.installed $(VENV)/.native
 test: $(VENV)/.extra-test $(VENV)/.native
 	@$(PHASE) tests $(PY) -m pytest tests $(ARGS)
 
+# Kernels that an ordinary run of the tests leaves out: those for a processor without AVX, and Triton's, which Triton's
+# interpreter runs here whether there is a GPU or not.
+test-kernels: $(VENV)/.extra-test $(VENV)/.native
+	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PY) -m pytest -q -k cpu $(CPU_TESTS)
+	@if $(PY) -c 'import triton' 2>/dev/null; then \
+		$(PHASE) 'Triton kernels, interpreted' env TRITON_INTERPRET=1 $(PY) -m pytest -q -k triton $(TRITON_TESTS); \
+	else echo 'Triton is not installed: its kernels were not run'; fi
+
 bench: $(VENV)/.extra-bench $(VENV)/.native
 	@$(PHASE) benchmarks $(PY) bench/report.py $(ARGS)
 
 check: $(VENV)/.extra-test,lint
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory native
+	@$(MAKE) --no-print-directory test-kernels
 	@$(MAKE) --no-print-directory test
 
 lint: $(VENV)/.extra-lint
@@ -68,7 +80,7 @@ native: $(VENV)/.installed $(VENV)/.native
 	@$(PY) -m seegera_fast info
 
 sanitize: $(VENV)/.extra-test
-	@$(PHASE) 'CPU kernels under sanitizers' sh tools/sanitize.sh build/sanitize $(PY) $(KERNEL_TESTS) $(ARGS)
+	@$(PHASE) 'CPU kernels under sanitizers' sh tools/sanitize.sh build/sanitize $(PY) $(CPU_TESTS) $(ARGS)
 
 # --- setting up ------------------------------------------------------------------------------------------------------
 

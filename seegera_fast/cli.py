@@ -479,7 +479,7 @@ def _sizes(graph: Graph) -> str:
 
 def _score_line(scores: dict[str, dict[str, float | None]], result: TaskResult) -> str:
     parts = [
-        f"{part} " + ", ".join(f"{SCORE_NAMES[key]} {value:.4g}" for key, value in values.items())
+        f"{part} " + ", ".join(f"{SCORE_NAMES[key]} {value:.4f}" for key, value in values.items())
         for part, values in scores.items()
         if None not in values.values()
     ]
@@ -489,19 +489,21 @@ def _score_line(scores: dict[str, dict[str, float | None]], result: TaskResult) 
 
 
 def _train_table(scores: dict[str, dict[str, float | None]], result: TaskResult) -> str:
+    ended = ", interrupted" if result.interrupted else ""
+    facts = {
+        "epochs": f"{result.epochs} (best: {result.best_epoch}{ended})",
+        "time": readable_seconds(result.seconds),
+        "time per epoch": readable_seconds(result.seconds / result.epochs),
+        "peak memory": readable_bytes(result.peak_memory),
+    }
     parts = list(scores)
     rows = [["", *parts]]
     for key in scores[parts[0]]:
         values = [scores[part][key] for part in parts]
         rows.append([SCORE_NAMES[key], *("none held out" if value is None else f"{value:.4f}" for value in values)])
-    ended = ", interrupted" if result.interrupted else ""
-    facts = [
-        ["epochs", f"{result.epochs} (best: {result.best_epoch}{ended})"],
-        ["time", readable_seconds(result.seconds)],
-        ["time per epoch", readable_seconds(result.seconds / result.epochs)],
-        ["peak memory", readable_bytes(result.peak_memory)],
-    ]
-    return f"{table(rows)}\n{table(facts)}"
+    width = max(map(len, [*facts, *(row[0] for row in rows)]))
+    rows = [[row[0].ljust(width), *row[1:]] for row in rows]
+    return "\n".join([table(rows), *(f"{key.ljust(width)}  {value}" for key, value in facts.items())])
 
 
 def _embed(options: argparse.Namespace) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,10 +48,21 @@ class SparseMatrix:
         self.symmetric = symmetric
         self._row: torch.Tensor | None = None
         self._order: torch.Tensor | None = None
-        self._transposed: SparseMatrix | None = self if symmetric else None
+        self._transposed: SparseMatrix | None = None
+        # Of the transpose, the matrix that it was made from. Two matrices that hold each other would keep their memory
+        # beyond the training step that made them, until the garbage collector finds the cycle.
+        self._origin: weakref.ref[SparseMatrix] | None = None
         self._row_normalized: SparseMatrix | None = None
         self._non_edges: NonEdges | None = None
         self._value_range: tuple[float, float] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_origin": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._transposed is not None:
+            self._transposed._origin = weakref.ref(self)
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]} x {self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
@@ -84,14 +98,20 @@ class SparseMatrix:
     @property
     def transposed(self) -> SparseMatrix:
         """The transpose, by rows; the matrix itself where it is symmetric."""
+        if self.symmetric:
+            return self
         if self._transposed is None:
+            origin = None if self._origin is None else self._origin()
+            if origin is not None:
+                return origin
             counts = torch.zeros(self.shape[1] + 1, dtype=torch.int64, device=self.device)
             counts.scatter_add_(0, self.col + 1, torch.ones_like(self.col))
-            matrix = SparseMatrix(
-                counts.cumsum(0), self.row[self.order], self.values[self.order], (self.shape[1], self.shape[0])
-            )
-            matrix._transposed = self
-            self._transposed = matrix
+            self._set_transposed(counts.cumsum(0), self.row[self.order], self.values[self.order])
+        return self._transposed
+
+    def _set_transposed(self, rowptr: torch.Tensor, col: torch.Tensor, values: torch.Tensor) -> SparseMatrix:
+        self._transposed = SparseMatrix(rowptr, col, values, (self.shape[1], self.shape[0]))
+        self._transposed._origin = weakref.ref(self)
         return self._transposed
 
     @property
@@ -100,7 +120,7 @@ class SparseMatrix:
         if self._row_normalized is None:
             norms = self.values.new_zeros(self.shape[0]).index_add_(0, self.row, self.values.abs())
             scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
-            self._row_normalized = SparseMatrix(self.rowptr, self.col, self.values * scale[self.row], self.shape)
+            self._row_normalized = self.with_values(self.values * scale[self.row])
         return self._row_normalized
 
     @property
@@ -129,11 +149,33 @@ class SparseMatrix:
         """The same structure, which is shared, with other values ``[nnz]``."""
         matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
         matrix._row = self._row
-        if self._transposed is not None and not self.symmetric:
-            other = self._transposed
-            flipped = SparseMatrix(other.rowptr, other.col, values[self.order], other.shape)
-            flipped._row = other._row
-            matrix._order, flipped._transposed, matrix._transposed = self._order, matrix, flipped
+        if self._transposed is not None:
+            matrix._order = self.order
+            matrix._share_transposed(self._transposed, values[self.order])
+        return matrix
+
+    def _share_transposed(self, other: SparseMatrix, values: torch.Tensor) -> None:
+        self._set_transposed(other.rowptr, other.col, values)._row = other._row
+
+    def with_all_values(
+        self, own: tuple[torch.Tensor, ...], by_row: tuple[torch.Tensor, ...], by_column: tuple[torch.Tensor, ...]
+    ) -> SparseMatrix:
+        """The same structure with other values, of which all that follows is known.
+
+        Args:
+            own: values ``[nnz]`` in the order of this matrix, and in that of its transpose.
+            by_row: the same two for :attr:`row_normalized`.
+            by_column: the same two for the matrix with each column divided by the sum of its absolute values.
+        """
+        matrix = self._paired(*own)
+        matrix._row_normalized = self._paired(*by_row)
+        matrix.transposed._row_normalized = self.transposed._paired(*reversed(by_column))
+        return matrix
+
+    def _paired(self, values: torch.Tensor, transposed_values: torch.Tensor) -> SparseMatrix:
+        matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
+        matrix._row, matrix._order = self._row, self._order
+        matrix._share_transposed(self.transposed, transposed_values)
         return matrix
 
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> SparseMatrix:
@@ -146,15 +188,13 @@ class SparseMatrix:
         matrix = SparseMatrix(
             self.rowptr.to(device=device), self.col.to(device=device), values, self.shape, symmetric=self.symmetric
         )
-        if self._transposed is not None and not self.symmetric:
+        if self._transposed is not None:
             other = self._transposed
-            flipped = SparseMatrix(
+            matrix._set_transposed(
                 other.rowptr.to(device=device),
                 other.col.to(device=device),
                 other.values.to(device=device, dtype=dtype),
-                other.shape,
             )
-            flipped._transposed, matrix._transposed = matrix, flipped
         return matrix
 
     def to_dense(self) -> torch.Tensor:
@@ -168,7 +208,7 @@ class SparseMatrix:
 
     @classmethod
     def from_any(cls, matrix: Any, *, name: str = "matrix", dtype: torch.dtype = torch.float32) -> SparseMatrix:
-        """Reads a SciPy matrix or array (any format), a NumPy array or matrix, or a torch tensor (dense, COO, CSR, CSC).
+        """Reads a SciPy matrix or array (any format), a NumPy array or matrix, or a torch tensor (dense or sparse).
 
         Duplicate entries are added up and explicit zeros dropped.
 
@@ -178,16 +218,27 @@ class SparseMatrix:
             dtype: torch.float32 or torch.float64.
 
         Raises:
-            TypeError: not a matrix of numbers.
-            ValueError: not two-dimensional, or a value is NaN or infinite.
+            TypeError: not a matrix of numbers, or a dtype that is not one of the two.
+            ValueError: not two-dimensional, or a value is NaN, infinite or beyond what ``dtype`` can hold.
         """
+        if dtype not in FLOATING:
+            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
         if isinstance(matrix, SparseMatrix):
             return matrix.to(dtype=dtype)
         device = matrix.device if isinstance(matrix, torch.Tensor) else None
-        return cls._from_csr(_to_csr(matrix, name), dtype).to(device=device)
+        return cls._from_csr(_to_csr(matrix, name), name, dtype).to(device=device)
 
     @classmethod
-    def _from_csr(cls, csr: scipy.sparse.csr_matrix, dtype: torch.dtype, *, symmetric: bool = False) -> SparseMatrix:
+    def _from_csr(
+        cls, csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, symmetric: bool = False
+    ) -> SparseMatrix:
+        beyond = np.flatnonzero(np.abs(csr.data) > torch.finfo(dtype).max)
+        if beyond.size:
+            coo, at = csr.tocoo(), beyond[0]
+            raise ValueError(
+                f"{name}: got {coo.data[at]} at row {coo.row[at]}, column {coo.col[at]}, which {dtype} cannot hold, "
+                "want smaller numbers or torch.float64"
+            )
         return cls(
             torch.from_numpy(csr.indptr.astype(np.int64)),
             torch.from_numpy(csr.indices.astype(np.int64)),
@@ -208,19 +259,23 @@ def _to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
             raise TypeError(
                 f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array or a torch tensor"
             )
-        matrix = np.asarray(matrix)
+        try:
+            matrix = np.asarray(matrix)
+        except ValueError:
+            raise ValueError(f"{name}: got rows of different lengths, want a matrix") from None
     if matrix.ndim != 2:
         raise ValueError(f"{name}: got {matrix.ndim} dimensions (shape {tuple(matrix.shape)}), want 2")
     if matrix.dtype.kind not in "buif":
         raise TypeError(f"{name}: got values of type {matrix.dtype}, want real numbers")
-    coo = scipy.sparse.coo_matrix(matrix)
+    # SciPy has no sparse float16.
+    coo = scipy.sparse.coo_matrix(matrix if scipy.sparse.issparse(matrix) else matrix.astype(np.float64))
     coo = scipy.sparse.coo_matrix((coo.data.astype(np.float64), (coo.row, coo.col)), shape=coo.shape)
     bad = np.flatnonzero(~np.isfinite(coo.data))
     if bad.size:
         at = bad[0]
         raise ValueError(
-            f"{name}: got {bad.size} values that are NaN or infinite (the first is {coo.data[at]} at row {coo.row[at]}, "
-            f"column {coo.col[at]}), want finite numbers"
+            f"{name}: got {bad.size} values that are NaN or infinite (the first is {coo.data[at]} at row "
+            f"{coo.row[at]}, column {coo.col[at]}), want finite numbers"
         )
     return coo
 
@@ -305,7 +360,7 @@ class Graph:
             raise ValueError("features: got no columns, want at least one feature (None stands for the identity)")
         device = feature_matrix.device
         self.name = name
-        self.adjacency = SparseMatrix._from_csr(weights, dtype, symmetric=True).to(device=device)
+        self.adjacency = SparseMatrix._from_csr(weights, "adjacency", dtype, symmetric=True).to(device=device)
         self._weights: torch.Tensor | None = self.adjacency.values if weighted else None
         self.adjacency.values = torch.ones_like(self.adjacency.values)
         self.features = feature_matrix
@@ -316,7 +371,7 @@ class Graph:
     def _clear(self) -> None:
         self._edges: torch.Tensor | None = None
         self._propagation: SparseMatrix | None = None
-        self._looped: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._looped: tuple[SparseMatrix, torch.Tensor] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -343,7 +398,7 @@ class Graph:
             options: those of :class:`Graph`.
 
         Raises:
-            TypeError: the node numbers are not integers.
+            TypeError: ``num_nodes`` or the node numbers are not integers.
             ValueError: a wrong shape, or a number outside ``0 .. num_nodes - 1``.
         """
         index = edge_index.detach().cpu().numpy() if isinstance(edge_index, torch.Tensor) else np.asarray(edge_index)
@@ -354,9 +409,13 @@ class Graph:
         index = index.astype(np.int64)
         if num_nodes is None:
             if features is not None:
-                num_nodes = int(features.shape[0])
+                num_nodes = int(np.shape(features)[0])
             else:
                 num_nodes = int(index.max()) + 1 if index.size else 0
+        elif isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
+            raise TypeError(f"num_nodes: got {type(num_nodes).__name__}, want an int")
+        elif num_nodes < 1:
+            raise ValueError(f"num_nodes: got {num_nodes}, want at least 1")
         outside = (index < 0) | (index >= num_nodes)
         if outside.any():
             raise ValueError(
@@ -449,21 +508,10 @@ class Graph:
         Args:
             kept: bool ``[num_edges]`` in the order of :meth:`edges`, or None for all of them.
         """
-        row, col, weight, edge = self._with_self_loops()
-        if kept is not None:
-            # Self-loops have edge number -1, which picks the True appended at the end.
-            keep = torch.cat([kept, kept.new_ones(1)])[edge]
-            row, col, weight = row[keep], col[keep], weight[keep]
-        degree = weight.new_zeros(self.num_nodes).index_add_(0, row, weight)
-        scale = degree.rsqrt()
-        rowptr = row.new_zeros(self.num_nodes + 1)
-        rowptr[1:] = torch.bincount(row, minlength=self.num_nodes).cumsum(0)
-        # Symmetric bit for bit: the product of the two scales does not depend on their order.
-        values = weight * (scale[row] * scale[col])
-        return SparseMatrix(rowptr, col, values, self.adjacency.shape, symmetric=True)
+        return propagation_matrix(*self.with_self_loops(), kept)
 
-    def _with_self_loops(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Row, column, weight and edge number (-1: self-loop) of the entries of ``A + I``, by rows."""
+    def with_self_loops(self) -> tuple[SparseMatrix, torch.Tensor]:
+        """``A + I`` with its weights, and int64 ``[nnz]``: each entry's row in :meth:`edges`, -1 for a self-loop."""
         if self._looped is None:
             adjacency, nodes = self.adjacency, torch.arange(self.num_nodes, device=self.device)
             low, high = torch.minimum(adjacency.row, adjacency.col), torch.maximum(adjacency.row, adjacency.col)
@@ -473,25 +521,35 @@ class Graph:
             row, col = torch.cat([adjacency.row, nodes]), torch.cat([adjacency.col, nodes])
             weight = adjacency.values if self._weights is None else self._weights
             order = torch.argsort(row * self.num_nodes + col)
-            self._looped = (
-                row[order],
+            looped = SparseMatrix(
+                adjacency.rowptr + torch.arange(self.num_nodes + 1, device=self.device),
                 col[order],
                 torch.cat([weight, weight.new_ones(self.num_nodes)])[order],
-                torch.cat([edge, torch.full_like(nodes, -1)])[order],
+                adjacency.shape,
+                symmetric=True,
             )
+            self._looped = (looped, torch.cat([edge, torch.full_like(nodes, -1)])[order])
         return self._looped
 
     def with_edges(self, edges: torch.Tensor) -> Graph:
         """The graph with a part of its edges, ``[m, 2]`` rows of :meth:`edges`; features and labels are shared."""
-        chosen = torch.as_tensor(edges, device=self.device).reshape(-1, 2)
+        chosen = torch.as_tensor(edges, device=self.device)
+        if chosen.numel() == 0:
+            chosen = chosen.new_empty(0, 2)
+        elif chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
+            raise TypeError(f"edges: got {chosen.dtype}, want integers")
+        elif chosen.ndim != 2 or chosen.shape[1] != 2:
+            raise ValueError(f"edges: got shape {tuple(chosen.shape)}, want [m, 2]")
+        chosen = chosen.to(torch.int64)
         low, high = chosen.min(dim=1).values, chosen.max(dim=1).values
         own = self.edges()
+        # A number that is no node would be taken for another pair.
+        inside = (low >= 0) & (high < self.num_nodes)
         kept = torch.isin(own[:, 0] * self.num_nodes + own[:, 1], low * self.num_nodes + high)
-        if int(kept.sum()) != torch.unique(low * self.num_nodes + high).shape[0]:
+        if not inside.all() or int(kept.sum()) != torch.unique(low * self.num_nodes + high).shape[0]:
             raise ValueError("edges: got pairs that are not edges of this graph, want rows of graph.edges()")
-        row, col, _, edge = self._with_self_loops()
-        directed = edge[row != col]
-        keep = kept[directed]
+        edge = self.with_self_loops()[1]
+        keep = kept[edge[edge >= 0]]
         rowptr = torch.zeros_like(self.adjacency.rowptr)
         rowptr[1:] = torch.bincount(self.adjacency.row[keep], minlength=self.num_nodes).cumsum(0)
         graph = self._copy()
@@ -507,6 +565,8 @@ class Graph:
         matrix = SparseMatrix.from_any(features, name="features", dtype=self.dtype).to(device=self.device)
         if matrix.shape[0] != self.num_nodes:
             raise ValueError(f"features: got {matrix.shape[0]} rows, want one per node: {self.num_nodes}")
+        if matrix.shape[1] == 0:
+            raise ValueError("features: got no columns, want at least one feature")
         graph = self._copy()
         graph.features = matrix
         return graph
@@ -528,14 +588,34 @@ class Graph:
         return graph
 
 
+def _warn(message: str) -> None:
+    """Warns at the line outside of this package that made the graph."""
+    package, level, frame = os.path.dirname(__file__), 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
+def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Tensor | None = None) -> SparseMatrix:
+    """``D^-1/2 (A + I) D^-1/2`` from what :meth:`Graph.with_self_loops` gives, with the edges ``kept`` (None: all)."""
+    rowptr, row, col, weight = looped.rowptr, looped.row, looped.col, looped.values
+    if kept is not None:
+        # A self-loop has edge number -1, which picks the True at the end.
+        stays = torch.cat([kept, kept.new_ones(1)])[edge]
+        row, col, weight = row[stays], col[stays], weight[stays]
+        rowptr = torch.zeros_like(rowptr)
+        rowptr[1:] = torch.bincount(row, minlength=looped.shape[0]).cumsum(0)
+    scale = weight.new_zeros(looped.shape[0]).index_add_(0, row, weight).rsqrt()
+    # Symmetric bit for bit: the product of the two scales does not depend on their order.
+    return SparseMatrix(rowptr, col, weight * (scale[row] * scale[col]), looped.shape, symmetric=True)
+
+
 def _simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:
     """Without self-loops, zeros and duplicates; with weights 1 unless they are wanted."""
     used = (coo.row != coo.col) & (coo.data != 0)
     row, col, data = coo.row[used], coo.col[used], coo.data[used]
     if not weighted and data.size and (data != 1).any():
-        warnings.warn(
-            "adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them", stacklevel=4
-        )
+        _warn("adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them")
         data = np.ones_like(data)
     csr = scipy.sparse.csr_matrix((data, (row.astype(np.int64), col.astype(np.int64))), shape=coo.shape)
     csr.sum_duplicates()
@@ -547,10 +627,7 @@ def _simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_ma
 def _symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
     flipped = csr.T.tocsr()
     if (csr != flipped).nnz:
-        warnings.warn(
-            "adjacency: got a directed graph, which is made undirected (an edge in either direction counts)",
-            stacklevel=4,
-        )
+        _warn("adjacency: got a directed graph, which is made undirected (an edge in either direction counts)")
         csr = csr.maximum(flipped).tocsr()
     csr.sort_indices()
     return csr
@@ -560,14 +637,12 @@ def _labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
     if labels is None:
         return None
     array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    if array.ndim == 2:
-        if array.shape[1] == 1:
-            array = array[:, 0]
-        else:
-            array = array.argmax(axis=1)
+    if array.ndim == 2 and array.shape[1] > 0:
+        array = array[:, 0] if array.shape[1] == 1 else array.argmax(axis=1)
     if array.ndim != 1 or array.shape[0] != num_nodes:
         raise ValueError(f"labels: got shape {tuple(array.shape)}, want one label per node: [{num_nodes}]")
-    if array.dtype.kind not in "iub" and not (array.dtype.kind == "f" and (array == np.round(array)).all()):
+    whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all()
+    if array.dtype.kind not in "iub" and not whole:
         raise TypeError(f"labels: got values of type {array.dtype}, want integers")
     return torch.from_numpy(array.astype(np.int64))
 

@@ -98,7 +98,9 @@ def _draw_embedding(axes: Any, embedding: np.ndarray, labels: np.ndarray | None,
             label="unknown" if label < 0 else str(label),
         )
     if labels is not None and 1 < len(present) <= LONGEST_LEGEND:
-        axes.legend(title="class", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, markerscale=2)
+        legend = axes.legend(title="class", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        for handle in legend.legend_handles:
+            handle.set_sizes([40.0])
     sample = f"{nodes:,} nodes" if nodes == len(chosen) else f"{len(chosen):,} of {nodes:,} nodes"
     axes.set(title=f"Embedding by {method}, {sample}", xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")

@@ -26,9 +26,9 @@ def derive_seed(seed: int | torch.Tensor, *path: int) -> int | torch.Tensor:
 
 
 def seed_tensor(seed: int | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The seed as the operators take it: int64 ``[1]`` on ``device``; a tensor is passed on as it is."""
+    """The seed as the operators take it: int64 ``[1]``, an int on ``device``, a tensor where it is."""
     if isinstance(seed, torch.Tensor):
-        return seed
+        return seed.reshape(1)
     return torch.full((1,), seed, dtype=torch.int64, device=device)
 
 

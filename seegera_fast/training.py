@@ -78,8 +78,8 @@ class TrainingFailure(RuntimeError):
             itself, or what the validation is made from.
     """
 
-    def __init__(self, epoch: int, term: str, value: str) -> None:
-        super().__init__(f"epoch {epoch}: {term} is {value}, and was the first to be; a lower learning_rate may help")
+    def __init__(self, epoch: int, term: str) -> None:
+        super().__init__(f"epoch {epoch}: {term} became NaN or infinite first; a lower learning_rate may help")
         self.epoch = epoch
         self.term = term
 
@@ -207,7 +207,7 @@ def _step(
     numbers = dict(zip(parts, torch.stack([part.double() for part in parts.values()]).tolist(), strict=True))
     for name, number in numbers.items():
         if not math.isfinite(number):
-            raise TrainingFailure(epoch, name, str(number))
+            raise TrainingFailure(epoch, name)
     optimizer.step()
     return numbers
 
@@ -215,7 +215,7 @@ def _step(
 def require_finite(epoch: int, name: str, tensor: torch.Tensor) -> None:
     """Raises a TrainingFailure where a tensor that the validation is made from holds a NaN or an infinite value."""
     if not bool(torch.isfinite(tensor).all()):
-        raise TrainingFailure(epoch, name, "NaN or infinite in places")
+        raise TrainingFailure(epoch, name)
 
 
 def peak_memory(device: torch.device) -> int | None:

@@ -30,9 +30,7 @@ def word(seed: int, stream: str, row: int, draw: int, column: int) -> int:
 
 
 def _each(shape: tuple[int, ...], value) -> torch.Tensor:
-    rows = [
-        [[value(i, s, c) for c in range(shape[2])] for s in range(shape[1])] for i in range(shape[0])
-    ]
+    rows = [[[value(i, s, c) for c in range(shape[2])] for s in range(shape[1])] for i in range(shape[0])]
     return torch.tensor(rows, dtype=torch.float64).reshape(shape)
 
 
@@ -61,6 +59,4 @@ def normals(seed: int, shape: tuple[int, int, int]) -> torch.Tensor:
 
 def integers(seed: int, stream: str, count: int, below: int) -> list[int]:
     """Numbers in ``[0, below)`` from 64 bits each."""
-    return [
-        ((word(seed, stream, i, 0, 0) << 32 | word(seed, stream, i, 0, 1)) * below) >> 64 for i in range(count)
-    ]
+    return [((word(seed, stream, i, 0, 0) << 32 | word(seed, stream, i, 0, 1)) * below) >> 64 for i in range(count)]

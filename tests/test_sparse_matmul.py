@@ -4,15 +4,15 @@ import os
 import subprocess
 import sys
 
-import pytest
-import torch
-
 import cases
 import contract
+import pytest
+import torch
 from cases import normal
 from contract import columns, refuse
-from seegera_fast import SparseMatrix, backends, ops, reference, use_backend
 from tolerances import assert_close, assert_same_bits
+
+from seegera_fast import SparseMatrix, backends, ops, reference, use_backend
 
 
 def product(matrix, *trailing):
@@ -31,55 +31,61 @@ def zeros(num_rows, num_columns):
     return lambda: SparseMatrix.from_any(torch.zeros(num_rows, num_columns), dtype=torch.float64)
 
 
+CASES = {
+    **{f"{name}-{width}": product(propagation(name), width) for name in cases.GRAPHS for width in (1, 7)},
+    **{f"features-{kind}": product(features(kind), 2, 5) for kind in cases.FEATURES},
+    **{f"width-{width}": product(propagation("hub"), width) for width in (*cases.WIDTHS, 2, 3, 16, 64, 130, 2049)},
+    "vector": product(propagation("random")),
+    "draws": product(propagation("random"), 3, 11),
+    "four dimensions": product(propagation("path"), 2, 3, 5),
+    "small draws": product(propagation("path"), 2, 3),
+    "no width": product(propagation("path"), 0),
+    "no draws": product(propagation("path"), 0, 4),
+    "no rows": product(zeros(0, 4), 3),
+    "no columns": product(zeros(4, 0), 3),
+    "nothing": product(zeros(0, 0), 3),
+    "one row": product(features("dense", 1, 40), 33),
+    "one column": product(features("dense", 40, 1), 33),
+    "large values": lambda: {
+        "matrix": cases.features("counts", 12, 8),
+        "dense": 1e4 * normal(8, 3),
+    },
+}
+
+REFUSALS = [
+    *contract.sparse_refusals("matrix"),
+    *contract.tensor_refusals("dense"),
+    refuse(
+        "two dtypes",
+        TypeError,
+        "dense: got torch.float32 where matrix is torch.float64, want one dtype",
+        dense=lambda t: t.float(),
+    ),
+    refuse(
+        "two devices", ValueError, "dense: is on meta and matrix on cpu, want one device", dense=lambda t: t.to("meta")
+    ),
+    refuse(
+        "a row too many",
+        ValueError,
+        r"dense: got shape \(18, 3\), want 17 rows, one per column of matrix",
+        dense=torch.zeros(18, 3, dtype=torch.float64),
+    ),
+    refuse(
+        "a number",
+        ValueError,
+        r"dense: got shape \(\), want 17 rows, one per column of matrix",
+        dense=torch.tensor(1.0, dtype=torch.float64),
+    ),
+]
+
+
 class TestSparseMatmul(contract.Operation):
     operation = "sparse_matmul"
     differentiable = ("dense",)
-    cases = {
-        **{f"{name}-{width}": product(propagation(name), width) for name in cases.GRAPHS for width in (1, 7)},
-        **{f"features-{kind}": product(features(kind), 2, 5) for kind in cases.FEATURES},
-        **{f"width-{width}": product(propagation("hub"), width) for width in (*cases.WIDTHS, 2, 3, 16, 64, 130, 2049)},
-        "vector": product(propagation("random")),
-        "draws": product(propagation("random"), 3, 11),
-        "four dimensions": product(propagation("path"), 2, 3, 5),
-        "no width": product(propagation("path"), 0),
-        "no draws": product(propagation("path"), 0, 4),
-        "no rows": product(zeros(0, 4), 3),
-        "no columns": product(zeros(4, 0), 3),
-        "nothing": product(zeros(0, 0), 3),
-        "one row": product(features("dense", 1, 40), 33),
-        "one column": product(features("dense", 40, 1), 33),
-        "large values": lambda: {
-            "matrix": cases.features("counts", 12, 8),
-            "dense": 1e4 * normal(8, 3),
-        },
-    }
-    smooth = ("hub-7", "draws", "vector", "no rows", "no columns")
+    cases = CASES
+    smooth = ("small draws", "vector", "no rows", "no columns", "features-negative")
     typical = ("draws", "vector", "features-negative")
-    refusals = [
-        *contract.sparse_refusals("matrix"),
-        *contract.tensor_refusals("dense"),
-        refuse(
-            "two dtypes",
-            TypeError,
-            "dense: got torch.float32 where matrix is torch.float64, want one dtype",
-            dense=lambda t: t.float(),
-        ),
-        refuse(
-            "two devices", ValueError, "dense: is on meta and matrix on cpu, want one device", dense=lambda t: t.to("meta")
-        ),
-        refuse(
-            "a row too many",
-            ValueError,
-            r"dense: got shape \(18, 3\), want 17 rows, one per column of matrix",
-            dense=torch.zeros(18, 3, dtype=torch.float64),
-        ),
-        refuse(
-            "a number",
-            ValueError,
-            r"dense: got shape \(\), want 17 rows, one per column of matrix",
-            dense=torch.tensor(1.0, dtype=torch.float64),
-        ),
-    ]
+    refusals = REFUSALS
 
     @staticmethod
     def slow(matrix, dense):
@@ -127,6 +133,7 @@ def test_a_nan_reaches_only_the_rows_that_read_it(column):
         assert ops.sparse_matmul(matrix, dense).isnan().nonzero().tolist() == [[0, 3], [1, 3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", columns("sparse_matmul", compiled=True))
 def test_inductor(column):
     """A function around the operator, compiled to native code."""
@@ -166,7 +173,8 @@ import sys, torch
 from seegera_fast import SparseMatrix, backends, ops
 given = torch.load(sys.argv[1])
 matrix = SparseMatrix(given["rowptr"], given["col"], given["values"], given["shape"])
-torch.save({"isa": backends.instruction_set(), "out": [ops.sparse_matmul(matrix, d) for d in given["dense"]]}, sys.argv[2])
+products = [ops.sparse_matmul(matrix, dense) for dense in given["dense"]]
+torch.save({"isa": backends.instruction_set(), "products": products}, sys.argv[2])
 """
 
 
@@ -182,7 +190,7 @@ def test_instruction_sets(asked, tmp_path):
     subprocess.run(command, check=True, env={**os.environ, "SEEGERA_ISA": asked})
     found = torch.load(tmp_path / "out.pt")
     assert found["isa"] in ({"base"} if asked == "base" else {"base", "avx2", "avx512"})
-    for tensor, output in zip(dense, found["out"], strict=True):
+    for tensor, output in zip(dense, found["products"], strict=True):
         expected = reference.sparse_matmul(matrix.to(dtype=torch.float64), tensor.double())
         assert_close(output, expected, terms=700, name=f"width {tensor.shape[1]} with {found['isa']}")
 

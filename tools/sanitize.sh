@@ -21,4 +21,5 @@ LD_PRELOAD="$($compiler -print-file-name=libasan.so):$($compiler -print-file-nam
 ASAN_OPTIONS=detect_leaks=0
 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export LD_PRELOAD ASAN_OPTIONS UBSAN_OPTIONS
-exec "$python" -m pytest "$@"
+# A sanitizer reports on the process's own stderr and ends it: pytest must not have taken that away.
+exec "$python" -m pytest --capture=sys "$@"

@@ -86,7 +86,7 @@ __device__ __forceinline__ Vector<T, N> sum_products(const Csr<T>& matrix, const
 }
 
 // First pass. Warps, from the first on: for each tile of columns the 2 * chunks places of partial sums, then the rows.
-// The places come first because they are the longest.
+// The places come first: a piece of a hub takes longer than most rows.
 template <typename T, int N, int kLanes>
 __global__ void __launch_bounds__(kThreads)
     product_kernel(const Csr<T> matrix, const Dense<T> dense, T* __restrict__ out, const Partial<T> partial,
@@ -168,7 +168,7 @@ void launch_vectors(const Csr<T>& matrix, const Dense<T>& dense, T* out, const P
 }
 
 template <typename T>
-void launch(const Tensor& rowptr, const Tensor& col, const Tensor& values, const Tensor& dense, Tensor& out) {
+void multiply(const Tensor& rowptr, const Tensor& col, const Tensor& values, const Tensor& dense, Tensor& out) {
     constexpr int kVector = 16 / sizeof(T);
     const Launch launch(dense);
     const Csr<T> matrix = {rowptr.const_data_ptr<int64_t>(), col.const_data_ptr<int64_t>(), values.const_data_ptr<T>(),
@@ -198,9 +198,9 @@ Tensor sparse_matmul(const Tensor& rowptr, const Tensor& col, const Tensor& valu
     if (rows == 0 || width == 0) return out;
     const Tensor source = width > 1 && dense.stride(1) != 1 ? torch::stable::contiguous(dense) : dense;
     if (dense.scalar_type() == ScalarType::Double) {
-        launch<double>(rowptr, col, values, source, out);
+        multiply<double>(rowptr, col, values, source, out);
     } else {
-        launch<float>(rowptr, col, values, source, out);
+        multiply<float>(rowptr, col, values, source, out);
     }
     return out;
 }

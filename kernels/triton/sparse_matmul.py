@@ -12,10 +12,14 @@ Every sum has a fixed order: equal inputs give equal bits.
 from __future__ import annotations
 
 import torch
+
 import triton
 import triton.language as tl
 
 CHUNK = 256
+
+# The default for fused multiply-adds differs between versions of Triton.
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 
 @triton.jit
@@ -74,10 +78,8 @@ def row_kernel(
     end = tl.load(rowptr + row + 1, mask=row < rows, other=0)
     hub = end - begin > CHUNK
     end = tl.where(hub, begin, end)
-    total = sum_products(
-        begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS
-    )
-    wanted = ((row < rows) & (hub == 0))[:, None] & (column < width)[None, :]
+    total = sum_products(begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS)
+    wanted = ((row < rows) & ~hub)[:, None] & (column < width)[None, :]
     tl.store(out + row[:, None] * width + column[None, :], total, mask=wanted)
 
 
@@ -121,15 +123,13 @@ def segment_kernel(
     begin = tl.load(rowptr + low)
     end = tl.load(rowptr + low + 1)
 
-    wanted = (place < places) & (end - begin > CHUNK) & ((begin > first) | (late == 0))
+    wanted = (place < places) & (end - begin > CHUNK) & ((begin > first) | ~late)
     row = tl.where(wanted & (begin >= first), low, -1)
     if program < blocks:
         tl.store(starts + place, row, mask=place < places)
     begin = tl.maximum(begin, first)
     end = tl.where(wanted, tl.minimum(end, last + 1), begin)
-    total = sum_products(
-        begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS
-    )
+    total = sum_products(begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS)
     tl.store(
         partial + place[:, None] * width + column[None, :], total, mask=wanted[:, None] & (column < width)[None, :]
     )
@@ -173,16 +173,15 @@ def hub_kernel(
 def block_sizes(rows: int, width: int, device: str) -> dict[str, int]:
     """Rows, non-zeros of each row and columns that a program takes at a time.
 
-    On a GPU 1,024 products at a time, eight in each thread. In the interpreter, where a program costs milliseconds
-    whatever it does, 2 ** 18.
+    On a GPU 1,024 products for a wide tile and 512 for a narrow one, whose addresses take more registers. In the
+    interpreter, where a program costs milliseconds whatever it does, 2 ** 18.
     """
-    gpu = device != "cpu"
-    products, num_nonzeros, most_columns = (1024, 8, 128) if gpu else (2**18, 16, 512)
-    num_columns = min(triton.next_power_of_2(width), most_columns)
-    num_rows = products // (num_nonzeros * num_columns)
-    if not gpu:
-        num_rows = min(num_rows, triton.next_power_of_2(rows))
-    return {"BLOCK_ROWS": num_rows, "BLOCK_NNZ": num_nonzeros, "BLOCK_COLS": num_columns}
+    if device == "cpu":
+        columns = min(triton.next_power_of_2(width), 512)
+        block_rows = min(2**18 // (16 * columns), triton.next_power_of_2(rows))
+        return {"BLOCK_ROWS": block_rows, "BLOCK_NNZ": 16, "BLOCK_COLS": columns}
+    columns = min(triton.next_power_of_2(width), 128)
+    return {"BLOCK_ROWS": 128 // columns, "BLOCK_NNZ": 8 if columns == 128 else 4, "BLOCK_COLS": columns}
 
 
 def sparse_matmul(
@@ -210,21 +209,53 @@ def sparse_matmul(
     if width > 1 and dense.stride(1) != 1:
         dense = dense.contiguous()
     stride = dense.stride(0)
-    sizes = block_sizes(rows, width, dense.device.type)
-    tiles = triton.cdiv(width, sizes["BLOCK_COLS"])
-    # Without a hub, by the number of non-zeros alone, the other two passes have nothing to do.
-    chunks = triton.cdiv(nnz, CHUNK) if nnz > CHUNK else 0
+    blocks = block_sizes(rows, width, dense.device.type)
+    tiles = triton.cdiv(width, blocks["BLOCK_COLS"])
     with torch.cuda.device_of(dense):
-        grid = (triton.cdiv(rows, sizes["BLOCK_ROWS"]) * tiles,)
-        row_kernel[grid](rowptr, col, values, dense, out, rows, width, stride, CHUNK=CHUNK, **sizes)
-        if chunks == 0:
+        grid = (triton.cdiv(rows, blocks["BLOCK_ROWS"]) * tiles,)
+        row_kernel[grid](rowptr, col, values, dense, out, rows, width, stride, CHUNK=CHUNK, **blocks, **OPTIONS)
+        if nnz <= CHUNK:
             return out
-        partial = dense.new_empty((2 * chunks, width))
-        starts = rowptr.new_empty(2 * chunks)
-        grid = (triton.cdiv(2 * chunks, sizes["BLOCK_ROWS"]) * tiles,)
+        places = 2 * triton.cdiv(nnz, CHUNK)
+        partial = dense.new_empty((places, width))
+        starts = rowptr.new_empty(places)
+        grid = (triton.cdiv(places, blocks["BLOCK_ROWS"]) * tiles,)
+        steps = rows.bit_length()
         segment_kernel[grid](
-            rowptr, col, values, dense, partial, starts, rows, nnz, width, stride, rows.bit_length(), CHUNK=CHUNK, **sizes
+            rowptr,
+            col,
+            values,
+            dense,
+            partial,
+            starts,
+            rows,
+            nnz,
+            width,
+            stride,
+            steps,
+            CHUNK=CHUNK,
+            **blocks,
+            **OPTIONS,
         )
-        del sizes["BLOCK_NNZ"]
-        hub_kernel[grid](rowptr, partial, starts, out, nnz, width, CHUNK=CHUNK, **sizes)
+        blocks.pop("BLOCK_NNZ")
+        hub_kernel[grid](rowptr, partial, starts, out, nnz, width, CHUNK=CHUNK, **blocks, **OPTIONS)
     return out
+
+
+def ahead_of_time() -> list[tuple]:
+    """What ``sparse_matmul`` launches on a GPU, to be compiled without one: see tests/ahead_of_time.py.
+
+    Returns:
+        (name, kernel, signature, constant arguments, compiler options); "i32:16" is an int32 that is divisible by 16.
+    """
+    entries = []
+    for dtype, width in (("fp32", 512), ("fp32", 10), ("fp64", 512)):
+        blocks = {"CHUNK": CHUNK, **block_sizes(1, width, "cuda")}
+        integer = "i32:16" if width % 16 == 0 else "i32"
+        types = {"rowptr": "*i64", "col": "*i64", "starts": "*i64", "width": integer, "dense_stride": integer}
+        types |= dict.fromkeys(("values", "dense", "partial", "out"), f"*{dtype}")
+        for kernel in (row_kernel, segment_kernel, hub_kernel):
+            signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in blocks}
+            constexprs = {name: blocks[name] for name in kernel.arg_names if name in blocks}
+            entries.append((f"{dtype} width {width}", kernel, signature, constexprs, OPTIONS))
+    return entries

@@ -59,6 +59,14 @@ def positive(name: str, value: Any) -> None:
         raise ValueError(f"{name}: got {value}, want at least 1")
 
 
+def whole(name: str, value: Any, *, most: int | None = None) -> None:
+    """An int of 0 and above, and of ``most`` at most."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: got {type(value).__name__}, want an int")
+    if value < 0 or (most is not None and value > most):
+        raise ValueError(f"{name}: got {value}, want {'at least 0' if most is None else f'0 to {most}'}")
+
+
 def probability(name: str, value: Any, *, one: bool = False) -> None:
     """A number in [0, 1), or in [0, 1] where ``one`` is allowed."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

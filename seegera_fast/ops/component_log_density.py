@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .. import backends, reference
 from . import checks
+from .mixture_density import fake_gradients
+from .registry import Operator, once_differentiable
+
+
+def _fake(z, means, log_var):
+    return z.new_empty(z.shape[1], means.shape[1] - z.shape[1] + 1)
+
+
+def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
+    return call("component_log_density_backward", *ctx.saved_tensors, gradient)
+
+
+OPERATOR = Operator(
+    "component_log_density(Tensor z, Tensor means, Tensor log_var) -> Tensor",
+    columns=("cpu",),
+    fake=_fake,
+    setup_context=_setup_context,
+    backward=_backward,
+)
+Operator(
+    "component_log_density_backward(Tensor z, Tensor means, Tensor log_var, Tensor gradient)"
+    " -> (Tensor, Tensor, Tensor)",
+    columns=("cpu",),
+    fake=fake_gradients,
+    backward=once_differentiable("component_log_density"),
+)
 
 
 def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
@@ -23,5 +55,7 @@ def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.T
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
     """
     checks.mixture(z, means, log_var)
-    backends.choose("component_log_density", z.device)
-    return reference.component_log_density(z, means, log_var)
+    backend = backends.choose("component_log_density", z.device)
+    if backend == "reference":
+        return reference.component_log_density(z, means, log_var)
+    return OPERATOR(backend, z, means, log_var)

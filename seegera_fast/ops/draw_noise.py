@@ -6,8 +6,23 @@ from typing import Any
 
 import torch
 
-from .. import reference
+from .. import backends, reference
+from ..graph import FLOATING
+from ..reference.random import threshold
+from ..seeds import seed_tensor
 from . import checks
+from .registry import Operator
+
+
+def _fake(seed, num_rows, num_draws, noise_dim, threshold, dtype):
+    return seed.new_empty(num_rows, num_draws, noise_dim, dtype=dtype)
+
+
+OPERATOR = Operator(
+    "draw_noise(Tensor seed, int num_rows, int num_draws, int noise_dim, int threshold, ScalarType dtype) -> Tensor",
+    columns=("cpu",),
+    fake=_fake,
+)
 
 
 def draw_noise(
@@ -26,13 +41,15 @@ def draw_noise(
         seed: an int, or an int64 tensor of one element.
         num_rows, num_draws, noise_dim: sizes n, S and c.
         prob: probability of a one, in [0, 1].
+        dtype: torch.float32 or torch.float64.
         device: where the noise is made; that of ``seed`` where it is a tensor.
 
     Returns:
         ``[n, S, c]`` of zeros and ones.
 
     Raises:
-        TypeError, ValueError: a size below 1 (``noise_dim`` may be 0), or a probability outside [0, 1].
+        TypeError, ValueError: an argument of a wrong kind, a size below 1 (``noise_dim`` may be 0), or a probability
+            outside [0, 1].
     """
     checks.seed(seed)
     checks.positive("num_rows", num_rows)
@@ -40,4 +57,10 @@ def draw_noise(
     if noise_dim != 0:
         checks.positive("noise_dim", noise_dim)
     checks.probability("prob", prob, one=True)
-    return reference.draw_noise(seed, num_rows, num_draws, noise_dim, prob, dtype=dtype, device=device)
+    if dtype not in FLOATING:
+        raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+    seed = seed_tensor(seed, device)
+    backend = backends.choose("draw_noise", seed.device)
+    if backend == "reference":
+        return reference.draw_noise(seed, num_rows, num_draws, noise_dim, prob, dtype=dtype)
+    return OPERATOR(backend, seed, num_rows, num_draws, noise_dim, threshold(prob), dtype)

@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .. import backends, reference
 from . import checks
+from .registry import Operator, once_differentiable
+
+
+def _fake(log_likelihood, log_prior, log_mixture, warmup):
+    return log_likelihood.new_empty(())
+
+
+def _fake_backward(log_likelihood, log_prior, log_mixture, warmup, gradient):
+    return tuple(log_likelihood.new_empty(log_likelihood.shape) for _ in range(3))
+
+
+def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
+    return (*call("importance_bound_backward", *ctx.saved_tensors, gradient), None)
+
+
+OPERATOR = Operator(
+    "importance_bound(Tensor log_likelihood, Tensor log_prior, Tensor log_mixture, Tensor warmup) -> Tensor",
+    columns=("cpu",),
+    fake=_fake,
+    setup_context=_setup_context,
+    backward=_backward,
+)
+Operator(
+    "importance_bound_backward(Tensor log_likelihood, Tensor log_prior, Tensor log_mixture, Tensor warmup,"
+    " Tensor gradient) -> (Tensor, Tensor, Tensor)",
+    columns=("cpu",),
+    fake=_fake_backward,
+    backward=once_differentiable("importance_bound"),
+)
 
 
 def importance_bound(
@@ -33,5 +68,9 @@ def importance_bound(
     checks.tensor("log_mixture", log_mixture, shape=tuple(log_likelihood.shape))
     checks.same_kind(log_likelihood=log_likelihood, log_prior=log_prior, log_mixture=log_mixture)
     checks.weight("warmup", warmup)
-    backends.choose("importance_bound", log_likelihood.device)
-    return reference.importance_bound(log_likelihood, log_prior, log_mixture, warmup=warmup)
+    backend = backends.choose("importance_bound", log_likelihood.device)
+    if backend == "reference":
+        return reference.importance_bound(log_likelihood, log_prior, log_mixture, warmup=warmup)
+    if not isinstance(warmup, torch.Tensor):
+        warmup = torch.full((), warmup, dtype=torch.float64, device=log_likelihood.device)
+    return OPERATOR(backend, log_likelihood, log_prior, log_mixture, warmup.to(torch.float64))

@@ -2,10 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .. import backends, reference
 from . import checks
+from .registry import Operator, once_differentiable
+
+
+def _fake(z, means, log_var):
+    return z.new_empty(z.shape[1]), z.new_empty(z.shape[0], z.shape[1], means.shape[1] - z.shape[1] + 1)
+
+
+def fake_gradients(z, means, log_var, *others):
+    return tuple(operand.new_empty(operand.shape) for operand in (z, means, log_var))
+
+
+def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    ctx.save_for_backward(*inputs, output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(call: Any, ctx: Any, gradient: torch.Tensor, _: Any):
+    return call("mixture_density_backward", *ctx.saved_tensors, gradient)
+
+
+# Beside the density, the weights of the components, [n, J, K + 1]: with them backward reads its operands only once.
+OPERATOR = Operator(
+    "mixture_density(Tensor z, Tensor means, Tensor log_var) -> (Tensor, Tensor)",
+    columns=("cpu",),
+    fake=_fake,
+    setup_context=_setup_context,
+    backward=_backward,
+)
+Operator(
+    "mixture_density_backward(Tensor z, Tensor means, Tensor log_var, Tensor weights, Tensor gradient)"
+    " -> (Tensor, Tensor, Tensor)",
+    columns=("cpu",),
+    fake=fake_gradients,
+    backward=once_differentiable("mixture_density"),
+)
 
 
 def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
@@ -25,5 +62,7 @@ def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor)
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
     """
     checks.mixture(z, means, log_var)
-    backends.choose("mixture_density", z.device)
-    return reference.mixture_density(z, means, log_var)
+    backend = backends.choose("mixture_density", z.device)
+    if backend == "reference":
+        return reference.mixture_density(z, means, log_var)
+    return OPERATOR(backend, z, means, log_var)[0]

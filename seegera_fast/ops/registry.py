@@ -72,8 +72,22 @@ class Operator:
         LIBRARY.impl(f"{name}.triton", launch, key)
 
 
+def once_differentiable(operation: str) -> Callable[..., Any]:
+    """The ``backward`` of an operator that is itself a gradient: a second derivative raises, it is never wrong."""
+
+    def backward(call: Any, ctx: Any, *gradients: torch.Tensor) -> Any:
+        raise RuntimeError(
+            f"{operation}: has no second derivative (create_graph=True); seegera_fast.use_backend('reference') has one"
+        )
+
+    return backward
+
+
 def _bound(backward: Callable[..., Any], overload: str) -> Callable[..., Any]:
     def call(name: str, *arguments: Any) -> Any:
+        if not torch.is_grad_enabled():
+            # No second derivative is wanted: what was saved needs no graph, though it may be a leaf that has one.
+            arguments = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in arguments)
         return OPERATORS[name](overload, *arguments)
 
     def bound(ctx: Any, *gradients: torch.Tensor) -> Any:

@@ -2,10 +2,50 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .. import backends, reference
+from ..seeds import seed_tensor
 from . import checks
+from .registry import Operator, once_differentiable
+
+
+def _fake(mean, log_var, seed):
+    return mean.new_empty(mean.shape)
+
+
+def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:])
+
+
+def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
+    log_var, seed = ctx.saved_tensors
+    wanted = ctx.needs_input_grad[1]
+    return gradient, call("reparameterize_backward", gradient, log_var, seed) if wanted else None, None
+
+
+OPERATOR = Operator(
+    "reparameterize(Tensor mean, Tensor log_var, Tensor seed) -> Tensor",
+    columns=("cpu",),
+    fake=_fake,
+    setup_context=_setup_context,
+    backward=_backward,
+)
+
+
+def _fake_backward(gradient, log_var, seed):
+    return log_var.new_empty(log_var.shape)
+
+
+# The gradient of log_var; that of mean is the upstream gradient itself.
+Operator(
+    "reparameterize_backward(Tensor gradient, Tensor log_var, Tensor seed) -> Tensor",
+    columns=("cpu",),
+    fake=_fake_backward,
+    backward=once_differentiable("reparameterize"),
+)
 
 
 def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.Tensor) -> torch.Tensor:
@@ -26,5 +66,7 @@ def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.
     checks.draws_of("log_var", log_var, mean)
     checks.same_kind(mean=mean, log_var=log_var)
     checks.seed(seed)
-    backends.choose("reparameterize", mean.device)
-    return reference.reparameterize(mean, log_var, seed)
+    backend = backends.choose("reparameterize", mean.device)
+    if backend == "reference":
+        return reference.reparameterize(mean, log_var, seed)
+    return OPERATOR(backend, mean, log_var, seed_tensor(seed, mean.device))

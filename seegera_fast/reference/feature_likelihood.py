@@ -5,11 +5,14 @@ import math
 import torch
 from torch.nn.functional import softplus
 
+from .factor import factor
+
 
 def feature_likelihood(
     hidden, weight, features, *, likelihood="bernoulli", pos_weight=1.0, log_var_weight=None, reduction="sum"
 ) -> torch.Tensor:
     target = features.to_dense()
+    pos_weight = factor(pos_weight, hidden)
     per_draw = []
     for j in range(hidden.shape[1]):
         own = weight if weight.ndim == 2 else weight[j]

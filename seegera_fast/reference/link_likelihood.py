@@ -1,9 +1,10 @@
 """log p(A | Z): independent Bernoulli links with logits z_i . z_k (Eq. after psi_2, "Decoder")."""
 
 import torch
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid
 
 from ..seeds import seed_tensor
+from .factor import factor
 from .random import NEGATIVES, integers
 
 
@@ -11,6 +12,7 @@ def link_likelihood(
     z, adjacency, *, pos_weight=1.0, self_loops=True, negatives="all", seed=0, reduction="sum"
 ) -> torch.Tensor:
     num_nodes = z.shape[0]
+    pos_weight = factor(pos_weight, z)
     if negatives == "all":
         per_draw = [_all_pairs(z[:, j], adjacency, pos_weight, self_loops) for j in range(z.shape[1])]
     else:
@@ -27,9 +29,9 @@ def link_likelihood(
 
 def _all_pairs(z, adjacency, pos_weight, self_loops) -> torch.Tensor:
     scores = z @ z.T
-    target = adjacency.to_dense()
-    terms = -(pos_weight * target * softplus(-scores) + (1 - target) * softplus(scores))
-    own = -pos_weight * softplus(-scores.diagonal()) if self_loops else torch.zeros_like(scores.diagonal())
+    target = torch.zeros_like(scores).index_put_((adjacency.row, adjacency.col), scores.new_ones(()))
+    terms = pos_weight * target * logsigmoid(scores) + (1 - target) * logsigmoid(-scores)
+    own = pos_weight * logsigmoid(scores.diagonal()) if self_loops else torch.zeros_like(scores.diagonal())
     return terms.sum() - terms.diagonal().sum() + own.sum()
 
 
@@ -37,7 +39,7 @@ def _sampled(z, adjacency, pos_weight, self_loops, pairs, scale) -> torch.Tensor
     # Both directions of an edge are entries of A; a drawn pair stands for its two directions.
     linked = (z[adjacency.row] * z[adjacency.col]).sum(dim=1)
     apart = (z[pairs[:, 0]] * z[pairs[:, 1]]).sum(dim=1)
-    total = -pos_weight * softplus(-linked).sum() - 2 * scale * softplus(apart).sum()
+    total = pos_weight * logsigmoid(linked).sum() + 2 * scale * logsigmoid(-apart).sum()
     if self_loops:
-        total = total - pos_weight * softplus(-(z * z).sum(dim=1)).sum()
+        total = total + pos_weight * logsigmoid((z * z).sum(dim=1)).sum()
     return total

@@ -12,6 +12,7 @@ import torch
 
 # One stream for each use, so that one seed may serve several.
 NOISE, DROPOUT, NORMAL, NEGATIVES, EDGES, ENTRIES = range(6)
+STREAMS = {"edges": EDGES, "entries": ENTRIES}
 
 _WORD = 0xFFFFFFFF
 
@@ -44,7 +45,7 @@ def words(seed: torch.Tensor, stream: int, num_rows: int, num_draws: int, num_co
     """All words of a draw: int64 ``[num_rows, num_draws, num_columns]``, each in ``[0, 2^32)``."""
     row, draw, group = (torch.arange(k, device=seed.device) for k in (num_rows, num_draws, -(-num_columns // 4)))
     grid = words_at(seed, stream, row[:, None, None], draw[None, :, None], group[None, None, :])
-    return grid.reshape(num_rows, num_draws, -1)[:, :, :num_columns]
+    return grid.flatten(2)[:, :, :num_columns]
 
 
 def threshold(probability: float) -> int:

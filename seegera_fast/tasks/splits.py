@@ -128,7 +128,7 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
 
 
 def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int = 0) -> NodeSplit:
-    """Draws ``floor(train * k)`` and ``floor(valid * k)`` of the k nodes with a known label; the others are for the test.
+    """Draws ``floor(train * k)`` and ``floor(valid * k)`` of the k nodes with a known label; the rest is the test part.
 
     Args:
         train, valid: ratios in [0, 1) with a sum below 1; 0 leaves that part empty.

@@ -17,9 +17,9 @@ struct CsrTask {
 
 // Cuts the product of a CSR matrix with a dense one of `columns` columns into tasks of about `task_cost`
 // multiply-adds: slices of about `slice` columns one after the other, and in each the rows in their order. A row costs
-// its non-zeros, and one more for writing it. A row that alone costs more than a task (a hub) is cut along the columns, at
-// multiples of `step`, because its non-zeros must be summed in their order.
-// The tasks depend on the problem only, never on the number of threads.
+// its non-zeros, and one more for writing it. A row that alone costs more than a task (a hub) is cut along the columns,
+// at multiples of `step`, because its non-zeros must be summed in their order. The tasks depend on the problem only,
+// never on the number of threads.
 inline std::vector<CsrTask> partition_rows(const int64_t* rowptr, int64_t rows, int64_t columns, int64_t slice,
                                            int64_t step, int64_t task_cost) {
     std::vector<CsrTask> tasks;

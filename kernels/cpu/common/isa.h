@@ -37,10 +37,8 @@ Isa isa();
     __VA_ARGS__                   \
     }
 // Address of `function` for the instruction set in use.
-#define SEEGERA_CHOOSE(function)               \
-    (isa() == Isa::avx512 ? &avx512::function  \
-     : isa() == Isa::avx2 ? &avx2::function    \
-                          : &base::function)
+#define SEEGERA_CHOOSE(function) \
+    (isa() == Isa::avx512 ? &avx512::function : isa() == Isa::avx2 ? &avx2::function : &base::function)
 #else
 #define SEEGERA_FOR_EACH_ISA(...) \
     namespace base {              \
@@ -54,18 +52,13 @@ Isa isa();
 namespace seegera {
 namespace SEEGERA_ISA {
 
+// Width of a vector: it must match the set, as GCC splits a wider one through memory.
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
-constexpr int kVectorRegisters = 32;
 #elif defined(__AVX2__)
 constexpr int kVectorBytes = 32;
-constexpr int kVectorRegisters = 16;
-#elif defined(__aarch64__)
-constexpr int kVectorBytes = 16;
-constexpr int kVectorRegisters = 32;
 #else
 constexpr int kVectorBytes = 16;
-constexpr int kVectorRegisters = 16;
 #endif
 
 // Vector<T, Bytes>: Bytes / sizeof(T) numbers with element-wise operators; one number alone is the plain scalar.

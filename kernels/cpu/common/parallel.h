@@ -31,4 +31,12 @@ void for_each_task(int64_t count, const Run& run) {
     });
 }
 
+// Calls run(begin, end) for the pieces of [0, count) of `size` elements, at least 1, the last one shorter.
+template <typename Run>
+void for_each_range(int64_t count, int64_t size, const Run& run) {
+    const int64_t step = std::max<int64_t>(1, size);
+    for_each_task((count + step - 1) / step,
+                  [&](int64_t task) { run(task * step, std::min(count, (task + 1) * step)); });
+}
+
 }  // namespace seegera

@@ -1,0 +1,294 @@
+// Normal log densities of samples under their components, row by row: what mixture_density and component_log_density
+// share.
+//
+// Floor: memory. A row is (J + (K + J) + V) d numbers, V the draws of log_var (1 or K + J). Forward reads it once;
+// backward reads it once more and writes as much. A row (32 kB at d = 512, J = K = 5) stays in the nearest caches while
+// its J (K + 1) densities are summed, about 3 operations per number and pair.
+#pragma once
+
+#include <cstdint>
+
+#include "isa.h"
+
+namespace seegera {
+
+template <typename T>
+struct Mixture {
+    const T* z;         // [n, J, d]
+    const T* means;     // [n, K + J, d]
+    const T* log_var;   // [n, V, d]
+    int64_t samples;    // J
+    int64_t extra;      // K
+    int64_t variances;  // V: 1 or K + J
+    int64_t width;      // d
+};
+
+template <typename T>
+struct MixtureGradient {
+    T* z;
+    T* means;
+    T* log_var;
+};
+
+}  // namespace seegera
+
+#ifndef SEEGERA_REGISTER
+
+#include "math.h"
+
+namespace seegera {
+namespace SEEGERA_ISA {
+
+// The draw that is component k of sample j: the K extra ones, then its own.
+inline int64_t component_draw(int64_t extra, int64_t j, int64_t k) { return k < extra ? k : extra + j; }
+
+// Whole vectors, and a part of one at the end of a row.
+#define SEEGERA_LOAD(pointer) (count == lanes ? load<V>(pointer) : load_part<V>(pointer, count))
+
+// precisions [V, d rounded up to whole vectors] = exp(-log_var), zeros behind; normalisers [V] = sum over d of
+// log_var + log(2 pi).
+template <typename T>
+inline void row_precisions(const Mixture<T>& p, int64_t row, T* precisions, int64_t stride, double* normalisers) {
+    using V = Vector<T, kVectorBytes>;
+    constexpr int64_t lanes = kLanes<V>;
+    for (int64_t draw = 0; draw < p.variances; ++draw) {
+        const T* log_var = p.log_var + (row * p.variances + draw) * p.width;
+        V sum{};
+        for (int64_t i = 0; i < p.width; i += lanes) {
+            const int64_t count = p.width - i < lanes ? p.width - i : lanes;
+            const V value = SEEGERA_LOAD(log_var + i);
+            sum += value;
+            V precision = exp(-value);
+            if (count < lanes) {
+                // exp(0) behind the end must not count.
+                precision = load_part<V>(reinterpret_cast<const T*>(&precision), count);
+            }
+            store(precisions + draw * stride + i, precision);
+        }
+        normalisers[draw] = horizontal_sum_double(sum) + p.width * 1.8378770664093454836;
+    }
+}
+
+// densities [J, K + 1] = log N(z_j; mu_k, exp(log_var_k)) of one row.
+template <typename T>
+inline void row_densities(const Mixture<T>& p, int64_t row, const T* precisions, int64_t stride,
+                          const double* normalisers, double* densities) {
+    using V = Vector<T, kVectorBytes>;
+    constexpr int64_t lanes = kLanes<V>;
+    const int64_t draws = p.extra + p.samples;
+    for (int64_t j = 0; j < p.samples; ++j) {
+        const T* z = p.z + (row * p.samples + j) * p.width;
+        for (int64_t k = 0; k <= p.extra; ++k) {
+            const int64_t draw = component_draw(p.extra, j, k);
+            const int64_t variance = p.variances == 1 ? 0 : draw;
+            const T* mean = p.means + (row * draws + draw) * p.width;
+            const T* precision = precisions + variance * stride;
+            V even{}, odd{};
+            int64_t i = 0;
+            for (; i + 2 * lanes <= p.width; i += 2 * lanes) {
+                const V first = load<V>(z + i) - load<V>(mean + i);
+                const V second = load<V>(z + i + lanes) - load<V>(mean + i + lanes);
+                even += first * first * load<V>(precision + i);
+                odd += second * second * load<V>(precision + i + lanes);
+            }
+            for (; i < p.width; i += lanes) {
+                const int64_t count = p.width - i < lanes ? p.width - i : lanes;
+                const V difference = SEEGERA_LOAD(z + i) - SEEGERA_LOAD(mean + i);
+                even += difference * difference * load<V>(precision + i);
+            }
+            densities[j * (p.extra + 1) + k] = -0.5 * (horizontal_sum_double(even + odd) + normalisers[variance]);
+        }
+    }
+}
+
+// Columns are worked through in blocks of so many vectors: sums stay in registers and in a few lines of scratch, and
+// lines that lie a power of two apart, as those of the draws do, are not all wanted at once.
+constexpr int kBlock = 4;
+
+// Gradients of sum_jk weights[j, k] densities[j, k] in the columns [i, i + kBlock vectors) of one row, fewer where
+// they end. scratch: [J, kBlock vectors].
+template <bool Whole, typename T>
+inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int64_t row, const T* weights, int64_t i,
+                           T* scratch) {
+    using V = Vector<T, kVectorBytes>;
+    constexpr int64_t lanes = kLanes<V>;
+    const int64_t draws = p.extra + p.samples;
+    const int64_t components = p.extra + 1;
+    const T* z = p.z + row * p.samples * p.width + i;
+    const T* means = p.means + row * draws * p.width + i;
+    const T* log_var = p.log_var + row * p.variances * p.width + i;
+    const auto part = [&](int64_t v) {
+        const int64_t left = p.width - i - v * lanes;
+        return left < 0 ? int64_t{0} : left < lanes ? left : lanes;
+    };
+    const auto read = [&](const T* from, int64_t v) {
+        return Whole ? load<V>(from + v * lanes) : part(v) ? load_part<V>(from + v * lanes, part(v)) : V{};
+    };
+    const auto write = [&](T* to, int64_t v, const V& value) {
+        if (Whole) {
+            store(to + v * lanes, value);
+        } else if (part(v)) {
+            store_part<V>(to + v * lanes, value, part(v));
+        }
+    };
+    for (int64_t at = 0; at < p.samples * kBlock; ++at) {
+        store(scratch + at * lanes, V{});
+    }
+    V precision[kBlock], shared[kBlock];
+    for (int64_t draw = 0; draw < draws; ++draw) {
+        if (draw == 0 || p.variances > 1) {
+            for (int v = 0; v < kBlock; ++v) {
+                precision[v] = exp(-read(log_var + draw * p.width, v));
+                shared[v] = V{};
+            }
+        }
+        // An extra draw is a component of every sample, a sample's own of that one.
+        const bool own = draw >= p.extra;
+        const int64_t begin = own ? draw - p.extra : 0;
+        const int64_t end = own ? begin + 1 : p.samples;
+        const int64_t k = own ? p.extra : draw;
+        V mean[kBlock], sum[kBlock];
+        for (int v = 0; v < kBlock; ++v) {
+            mean[v] = read(means + draw * p.width, v);
+            sum[v] = V{};
+        }
+        for (int64_t j = begin; j < end; ++j) {
+            const T weight = weights[j * components + k];
+            for (int v = 0; v < kBlock; ++v) {
+                const V difference = read(z + j * p.width, v) - mean[v];
+                const V pull = weight * (difference * precision[v]);
+                T* target = scratch + (j * kBlock + v) * lanes;
+                sum[v] += pull;
+                shared[v] += pull * difference - weight;
+                store(target, load<V>(target) - pull);
+            }
+        }
+        for (int v = 0; v < kBlock; ++v) {
+            write(g.means + (row * draws + draw) * p.width + i, v, sum[v]);
+            if (p.variances > 1 || draw + 1 == draws) {
+                const int64_t variance = p.variances > 1 ? draw : 0;
+                write(g.log_var + (row * p.variances + variance) * p.width + i, v, shared[v] * T(0.5));
+            }
+        }
+    }
+    for (int64_t j = 0; j < p.samples; ++j) {
+        for (int v = 0; v < kBlock; ++v) {
+            write(g.z + (row * p.samples + j) * p.width + i, v, load<V>(scratch + (j * kBlock + v) * lanes));
+        }
+    }
+}
+
+template <typename T>
+inline void row_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int64_t row, const T* weights, T* scratch) {
+    constexpr int64_t step = kBlock * kVectorBytes / sizeof(T);
+    int64_t i = 0;
+    for (; i + step <= p.width; i += step) {
+        block_gradient<true>(p, g, row, weights, i, scratch);
+    }
+    if (i < p.width) {
+        block_gradient<false>(p, g, row, weights, i, scratch);
+    }
+}
+
+#undef SEEGERA_LOAD
+
+}  // namespace SEEGERA_ISA
+}  // namespace seegera
+
+#else
+
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "memory.h"
+#include "parallel.h"
+
+namespace seegera {
+
+// Rows of a task: about 2^16 numbers.
+inline int64_t mixture_task_rows(int64_t samples, int64_t draws, int64_t width) {
+    return std::max<int64_t>(1, (int64_t{1} << 16) / std::max<int64_t>(1, (samples + 2 * draws) * width));
+}
+
+// The operands, contiguous for as long as this lives.
+template <typename T>
+struct MixtureOperands {
+    torch::stable::Tensor z, means, log_var;
+    Mixture<T> p;
+
+    MixtureOperands(const torch::stable::Tensor& z_, const torch::stable::Tensor& means_,
+                    const torch::stable::Tensor& log_var_)
+        : z(torch::stable::contiguous(z_)),
+          means(torch::stable::contiguous(means_)),
+          log_var(torch::stable::contiguous(log_var_)) {
+        p.z = z.const_data_ptr<T>();
+        p.means = means.const_data_ptr<T>();
+        p.log_var = log_var.const_data_ptr<T>();
+        p.samples = z.size(1);
+        p.extra = means.size(1) - z.size(1);
+        p.variances = log_var.size(1);
+        p.width = z.size(2);
+    }
+
+    int64_t rows() const { return z.size(0); }
+    int64_t components() const { return p.extra + 1; }
+    int64_t task_rows() const { return mixture_task_rows(p.samples, p.extra + p.samples, p.width); }
+    // Numbers of scratch for row_gradient, whatever the instruction set.
+    int64_t gradient_scratch() const { return p.samples * 4 * 64 / static_cast<int64_t>(sizeof(T)); }
+    // Numbers per row of precisions: whole vectors of any instruction set.
+    int64_t stride() const { return (p.width + 15) / 16 * 16; }
+};
+
+// Gradients like the operands, not yet filled.
+template <typename T>
+struct MixtureGradients {
+    torch::stable::Tensor z, means, log_var;
+    MixtureGradient<T> g;
+
+    explicit MixtureGradients(const MixtureOperands<T>& operands)
+        : z(torch::stable::empty_like(operands.z)),
+          means(torch::stable::empty_like(operands.means)),
+          log_var(torch::stable::empty_like(operands.log_var)),
+          g{z.template mutable_data_ptr<T>(), means.template mutable_data_ptr<T>(),
+            log_var.template mutable_data_ptr<T>()} {
+        for (torch::stable::Tensor* gradient : {&z, &means, &log_var}) {
+            expect_large(*gradient);
+        }
+    }
+};
+
+// Runs run(p, row_begin, row_end, precisions, stride, scratch, sums, more...) over all rows, each task with sums of its
+// own, [cells], and adds these up in the order of the tasks.
+template <typename T, typename Run, typename... More>
+std::vector<double> sum_over_mixture_tasks(const MixtureOperands<T>& operands, int64_t cells, const Run& run,
+                                           More... more) {
+    const Mixture<T>& p = operands.p;
+    const int64_t rows = operands.rows();
+    const int64_t task_rows = operands.task_rows();
+    const int64_t tasks = (rows + task_rows - 1) / task_rows;
+    std::vector<double> sums(tasks * cells);
+    for_each_task(tasks, [&](int64_t task) {
+        std::vector<T> precisions(p.variances * operands.stride());
+        std::vector<double> scratch(p.variances + p.samples * operands.components());
+        run(p, task * task_rows, std::min(rows, (task + 1) * task_rows), precisions.data(), operands.stride(),
+            scratch.data(), sums.data() + task * cells, more...);
+    });
+    for (int64_t task = 1; task < tasks; ++task) {
+        for (int64_t i = 0; i < cells; ++i) {
+            sums[i] += sums[task * cells + i];
+        }
+    }
+    sums.resize(cells);
+    return sums;
+}
+
+inline bool is_double(const torch::stable::Tensor& tensor) {
+    return tensor.scalar_type() == torch::headeronly::ScalarType::Double;
+}
+
+}  // namespace seegera
+
+#endif

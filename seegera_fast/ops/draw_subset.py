@@ -1,0 +1,54 @@
+"""An exact number of elements, chosen at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import backends, reference
+from ..reference.random import STREAMS
+from ..seeds import seed_tensor
+from . import checks
+from .registry import Operator
+
+
+def _fake(seed, stream, count, chosen):
+    return seed.new_empty(count, dtype=torch.bool)
+
+
+OPERATOR = Operator(
+    "draw_subset(Tensor seed, int stream, int count, int chosen) -> Tensor",
+    columns=("cpu",),
+    fake=_fake,
+)
+
+
+def draw_subset(
+    seed: int | torch.Tensor, count: int, chosen: int, *, stream: str = "edges", device: Any = None
+) -> torch.Tensor:
+    """Exactly ``chosen`` of ``count`` elements, every such subset with the same probability.
+
+    They are the elements with the smallest of independent 62-bit keys, the first ones where keys are equal.
+
+    Args:
+        seed: an int, or an int64 tensor of one element.
+        count, chosen: sizes, 0 and above.
+        stream: "edges" or "entries": two independent draws of one seed.
+        device: where the subset is made; that of ``seed`` where it is a tensor.
+
+    Returns:
+        bool ``[count]``.
+
+    Raises:
+        TypeError, ValueError: an argument of a wrong kind, or more chosen than there are.
+    """
+    checks.seed(seed)
+    checks.whole("count", count)
+    checks.whole("chosen", chosen, most=count)
+    checks.choice("stream", stream, ("edges", "entries"))
+    seed = seed_tensor(seed, device)
+    backend = backends.choose("draw_subset", seed.device)
+    if backend == "reference":
+        return reference.draw_subset(seed, count, chosen, stream=stream)
+    return OPERATOR(backend, seed, STREAMS[stream], count, chosen)

@@ -1,0 +1,59 @@
+"""Structure masking (v3)."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import backends, reference
+from ..graph import SparseMatrix
+from ..seeds import seed_tensor
+from . import checks
+from .draw_subset import draw_subset
+from .registry import Operator
+
+
+def _fake(rowptr, col, weight, edge, removed, num_removed):
+    left = col.shape[0] - 2 * num_removed
+    return rowptr.new_empty(rowptr.shape), col.new_empty(left), weight.new_empty(left)
+
+
+OPERATOR = Operator(
+    "mask_edges(Tensor rowptr, Tensor col, Tensor weight, Tensor edge, Tensor removed, int num_removed)"
+    " -> (Tensor, Tensor, Tensor)",
+    columns=("cpu",),
+    fake=_fake,
+)
+
+
+def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed: int | torch.Tensor) -> SparseMatrix:
+    """``D^-1/2 (A' + I) D^-1/2``, where A' is A without exactly ``num_removed`` of its edges.
+
+    Args:
+        looped: ``A + I``, as :meth:`seegera_fast.Graph.with_self_loops` gives it.
+        edge: int64 ``[nnz]``, the edge that each entry belongs to, from the same method.
+        num_removed: undirected edges to remove.
+        seed: an int, or an int64 tensor of one element. The removed edges are those of
+            ``draw_subset(seed, edges, num_removed, stream="edges")``.
+
+    Returns:
+        A symmetric matrix ``n x n`` with ``2 (edges - num_removed) + n`` entries.
+
+    Raises:
+        TypeError, ValueError: an argument of a wrong kind, size or device, or more edges removed than there are.
+    """
+    checks.sparse("looped", looped)
+    num_nodes = looped.shape[0]
+    checks.propagation(looped, num_nodes)
+    if not isinstance(edge, torch.Tensor) or edge.dtype != torch.int64 or tuple(edge.shape) != (looped.nnz,):
+        got = f"{edge.dtype} {tuple(edge.shape)}" if isinstance(edge, torch.Tensor) else type(edge).__name__
+        raise ValueError(f"edge: got {got}, want torch.int64 ({looped.nnz},), one per entry of looped")
+    num_edges = (looped.nnz - num_nodes) // 2
+    checks.whole("num_removed", num_removed, most=num_edges)
+    checks.seed(seed)
+    seed = seed_tensor(seed, looped.device)
+    backend = backends.choose("mask_edges", looped.device)
+    if backend == "reference":
+        return reference.mask_edges(looped, edge, num_removed, seed)
+    removed = draw_subset(seed, num_edges, num_removed, stream="edges")
+    parts = OPERATOR(backend, looped.rowptr, looped.col, looped.values, edge, removed, num_removed)
+    return SparseMatrix(*parts, looped.shape, symmetric=True)

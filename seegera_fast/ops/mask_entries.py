@@ -1,0 +1,54 @@
+"""Feature masking (v3)."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import backends, reference
+from ..graph import SparseMatrix
+from ..seeds import seed_tensor
+from . import checks
+from .draw_subset import draw_subset
+from .registry import Operator
+
+
+def _fake(rowptr, col, values, rowptr_t, col_t, order, removed):
+    return tuple(values.new_empty(values.shape) for _ in range(6))
+
+
+OPERATOR = Operator(
+    "mask_entries(Tensor rowptr, Tensor col, Tensor values, Tensor rowptr_t, Tensor col_t, Tensor order,"
+    " Tensor removed) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    columns=("cpu",),
+    fake=_fake,
+)
+
+
+def mask_entries(matrix: SparseMatrix, num_removed: int, seed: int | torch.Tensor) -> SparseMatrix:
+    """The matrix with exactly ``num_removed`` of its entries at zero; the structure is shared.
+
+    Args:
+        matrix: any.
+        num_removed: stored entries to set to zero.
+        seed: an int, or an int64 tensor of one element. The entries are those of
+            ``draw_subset(seed, nnz, num_removed, stream="entries")``.
+
+    Returns:
+        The masked matrix, with its transpose and the row-normalised forms of both ready.
+
+    Raises:
+        TypeError, ValueError: an argument of a wrong kind, or more entries removed than there are.
+    """
+    checks.sparse("matrix", matrix)
+    checks.whole("num_removed", num_removed, most=matrix.nnz)
+    checks.seed(seed)
+    seed = seed_tensor(seed, matrix.device)
+    backend = backends.choose("mask_entries", matrix.device)
+    if backend == "reference":
+        return reference.mask_entries(matrix, num_removed, seed)
+    removed = draw_subset(seed, matrix.nnz, num_removed, stream="entries")
+    flipped = matrix.transposed
+    parts = OPERATOR(
+        backend, matrix.rowptr, matrix.col, matrix.values, flipped.rowptr, flipped.col, matrix.order, removed
+    )
+    return matrix.with_all_values(parts[0:2], parts[2:4], parts[4:6])

@@ -1,0 +1,10 @@
+"""Structure masking (v3): the propagation matrix of a part of the edges."""
+
+from ..graph import SparseMatrix, propagation_matrix
+from .draw_subset import draw_subset
+
+
+def mask_edges(looped, edge, num_removed, seed) -> SparseMatrix:
+    num_edges = (looped.nnz - looped.shape[0]) // 2
+    removed = draw_subset(seed, num_edges, num_removed, stream="edges", device=looped.device)
+    return propagation_matrix(looped, edge, ~removed)

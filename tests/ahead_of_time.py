@@ -1,0 +1,193 @@
+"""Compiles the GPU kernels where there is no GPU, and reads off what they take: registers, and memory for spilled ones.
+
+What they may take is in resources.json beside this file. The rule: no spilled registers, ever; with the compilers that
+wrote the table no more registers than it says, with others, who allocate differently, half as many again.
+``python tests/ahead_of_time.py`` writes the table anew.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = Path(__file__).with_name("resources.json")
+ARCHITECTURES = ("sm_80", "sm_90")
+CUDA_SOURCES = {path.stem: path for path in sorted((ROOT / "kernels" / "cuda").glob("*.cu"))}
+TRITON_MODULES = tuple(
+    path.stem for path in sorted((ROOT / "kernels" / "triton").glob("*.py")) if path.stem != "__init__"
+)
+
+# Kernel -> architecture -> {"registers": of a thread, "spilled": bytes of its memory that stand in for registers}.
+Resources = dict[str, dict[str, dict[str, int]]]
+
+
+@functools.cache
+def find_nvcc() -> str | None:
+    """The CUDA compiler: that of CUDACXX, of CUDA_HOME, or on the path; None where there is none."""
+    home = os.environ.get("CUDA_HOME")
+    wanted = (os.environ.get("CUDACXX"), home and f"{home}/bin/nvcc", "nvcc")
+    return next(filter(None, (shutil.which(name) for name in wanted if name)), None)
+
+
+def has_triton() -> bool:
+    """Whether Triton is installed. Does not import it: it reads TRITON_INTERPRET when it is imported."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def run(command: Iterable[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command that has ended well, with what it printed; RuntimeError with all of that where it failed."""
+    done = subprocess.run(list(command), env={**os.environ, **environment}, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{done.args} ended with status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def run_python(*arguments: str | Path, **environment: str) -> str:
+    """What a Python script prints; it imports from where this process imports."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return run([sys.executable, *arguments], PYTHONPATH=path, **environment).stdout
+
+
+def nvcc_version() -> str:
+    return re.search(r"V(\d+\.\d+\.\d+)", run([find_nvcc(), "--version"]).stdout)[1]
+
+
+def triton_version() -> str:
+    return importlib.metadata.version("triton")
+
+
+def compile_cuda(operation: str) -> Resources:
+    """The kernels of kernels/cuda/<operation>.cu, by their C++ names without namespaces and parameters."""
+    includes = [Path(importlib.util.find_spec("torch").origin).parent / "include", ROOT / "kernels" / "cuda"]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [find_nvcc(), "-std=c++17", "-O3", "--expt-relaxed-constexpr", "-Xcompiler=-fPIC", "--threads=0"]
+        command += ["-DUSE_CUDA", "-DTORCH_TARGET_VERSION=0x020b000000000000"]
+        command += [f"-gencode=arch={name.replace('sm', 'compute')},code={name}" for name in ARCHITECTURES]
+        command += [f"-isystem={includes[0]}", f"-I{includes[1]}", "--resource-usage", "-c", CUDA_SOURCES[operation]]
+        log = run([*command, "-o", f"{folder}/kernels.o"]).stderr
+    entry = re.compile(
+        r"Compiling entry function '(?P<name>\w+)' for '(?P<architecture>\w+)'.*?(?P<stack>\d+) bytes stack frame, "
+        r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers",
+        re.DOTALL,
+    )
+    resources: Resources = {}
+    for match in entry.finditer(log):
+        spilled = sum(int(match[what]) for what in ("stack", "stores", "loads"))
+        kernel = resources.setdefault(_demangle(match["name"]), {})
+        kernel[match["architecture"]] = {"registers": int(match["registers"]), "spilled": spilled}
+    return resources
+
+
+def _demangle(symbol: str) -> str:
+    name = run(["c++filt", symbol]).stdout.strip()
+    # "void seegera::cuda::(anonymous namespace)::kernel<float, 4>(parameters)"
+    return re.search(r"(\w+(?:<[^()]*>)?)\((?!anonymous namespace)", name)[1]
+
+
+def compile_triton(operation: str) -> Resources:
+    """The kernels that ``ahead_of_time()`` of kernels/triton/<operation>.py lists, compiled in another process."""
+    with tempfile.TemporaryDirectory() as cache:
+        arguments = (__file__, "--triton", operation)
+        return json.loads(run_python(*arguments, TRITON_INTERPRET="0", TRITON_CACHE_DIR=cache))
+
+
+def _compile_triton(operation: str) -> Resources:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    reader = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    module = importlib.import_module(f"seegera_fast.kernels.triton.{operation}")
+    resources: Resources = {}
+    for label, kernel, signature, constants, options in module.ahead_of_time():
+        types = {name: kind.removesuffix(":16") for name, kind in signature.items()}
+        # The launcher of Triton finds pointers aligned to 16 bytes, as torch allocates, and sizes divisible by 16.
+        aligned = [name for name, kind in signature.items() if kind.startswith("*") or kind.endswith(":16")]
+        source = ASTSource(
+            kernel,
+            signature=types | dict.fromkeys(constants, "constexpr"),
+            constexprs=constants,
+            attrs={(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned},
+        )
+        for architecture in ARCHITECTURES:
+            target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
+            compiled = triton.compile(source, target=target, options=options)
+            with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+                file.write(compiled.asm["cubin"])
+                file.flush()
+                usage = dict(re.findall(r"(\w+):(\d+)", run([reader, "-res-usage", file.name]).stdout))
+            # The stack of a kernel holds nothing but spilled registers.
+            spilled = int(usage["STACK"]) + int(usage["LOCAL"])
+            entry = resources.setdefault(f"{kernel.fn.__name__} {label}", {})
+            entry[architecture] = {"registers": int(usage["REG"]), "spilled": spilled}
+    return resources
+
+
+def problems(compiler: str, operation: str, measured: Resources) -> list[str]:
+    """Where the kernels of an operation break the rule. ``compiler``: "nvcc" or "triton"."""
+    table = json.loads(TABLE.read_text())
+    version = {"nvcc": nvcc_version, "triton": triton_version}[compiler]()
+    known = table["versions"][compiler]
+    allowed = table[compiler].get(operation, {})
+    found = [f"{kernel}: in the table, but not compiled" for kernel in allowed if kernel not in measured]
+    for kernel, architectures in measured.items():
+        for architecture in ARCHITECTURES:
+            name = f"{kernel} on {architecture}"
+            limit = allowed.get(kernel, {}).get(architecture)
+            if architecture not in architectures:
+                found.append(f"{name}: not compiled")
+                continue
+            registers, spilled = architectures[architecture]["registers"], architectures[architecture]["spilled"]
+            if spilled:
+                found.append(f"{name}: {spilled} bytes of spilled registers")
+            if limit is None:
+                found.append(f"{name}: not in the table; write it anew with python tests/ahead_of_time.py")
+            elif registers > limit * (1 if version == known else 1.5):
+                found.append(
+                    f"{name}: {registers} registers, {limit} in the table ({compiler} {version}, {known} there)"
+                )
+    return found
+
+
+def write_table() -> None:
+    """Compiles everything and replaces the table. Needs both compilers; refuses a kernel that spills."""
+    table = {"versions": {"nvcc": nvcc_version(), "triton": triton_version()}}
+    for compiler, operations, build in (
+        ("nvcc", CUDA_SOURCES, compile_cuda),
+        ("triton", TRITON_MODULES, compile_triton),
+    ):
+        table[compiler] = {}
+        for operation in operations:
+            measured = build(operation)
+            spilling = [
+                f"{kernel} on {name}"
+                for kernel, by_name in measured.items()
+                for name in by_name
+                if by_name[name]["spilled"]
+            ]
+            if spilling:
+                raise SystemExit(f"{operation}: spilled registers in {', '.join(spilling)}")
+            table[compiler][operation] = {
+                kernel: {name: by_name[name]["registers"] for name in ARCHITECTURES}
+                for kernel, by_name in sorted(measured.items())
+            }
+    TABLE.write_text(json.dumps(table, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--triton"]:
+        print(json.dumps(_compile_triton(sys.argv[2])))
+    else:
+        write_table()

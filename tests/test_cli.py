@@ -1,0 +1,601 @@
+"""The command line: what it writes, what it refuses, how it ends."""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+import seegera_fast as sf
+from seegera_fast import cli, plots
+from seegera_fast.files import read_graph
+
+NODES, FEATURES = 18, 12
+SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=7"]
+QUICK_CLASSIFIER = ["--set", "classifier_epochs=20"]
+WRITTEN = ["embedding.npy", "model.safetensors", "picture.png", "results.json"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """On graphs this small, threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def plain_picture(monkeypatch):
+    """A file in the place of the picture, which takes most of the time of a small run."""
+    monkeypatch.setattr(cli, "save_picture", lambda path, **content: path.write_text(content["title"]))
+
+
+def two_groups():
+    """Two cliques with two bridges, features that tell them apart, and which clique a node is in."""
+    labels = np.arange(NODES) // (NODES // 2)
+    edges = [(i, k) for i in range(NODES) for k in range(i + 1, NODES) if labels[i] == labels[k]]
+    edges += [(0, NODES - 1), (1, NODES - 2)]
+    draws = np.random.default_rng(0).random((NODES, FEATURES))
+    likely = (np.arange(FEATURES) % 2)[None, :] == labels[:, None]
+    return np.array(edges), (draws < np.where(likely, 0.8, 0.2)).astype(np.float64), labels
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Options that name a small graph's files."""
+    edges, features, labels = two_groups()
+    np.savetxt(tmp_path / "groups.csv", edges, fmt="%d", delimiter=",")
+    scipy.sparse.save_npz(tmp_path / "features.npz", scipy.sparse.csr_matrix(features))
+    np.savetxt(tmp_path / "labels.txt", labels, fmt="%d")
+    names = {"--edges": "groups.csv", "--features": "features.npz", "--labels": "labels.txt"}
+    return [text for option, name in names.items() for text in (option, str(tmp_path / name))]
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs the command in this process; gives exit status, stdout and stderr."""
+
+    def call(*argv):
+        try:
+            status = cli.main([str(text) for text in argv])
+        except SystemExit as end:
+            status = end.code
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def refused(outcome, *parts):
+    """Exit status 2 and one line that has all the parts."""
+    status, out, err = outcome
+    assert (status, out) == (2, "")
+    *before, line = err.splitlines()
+    assert line.startswith("seegera-fast: error: ")
+    assert not any("Traceback" in text or text.startswith("seegera-fast: error") for text in before)
+    for part in parts:
+        assert part in line
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def results_in(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+TASKS = [
+    ("link", "link_prediction", ["auc", "ap"], "AUC"),
+    ("attribute", "attribute_inference", ["mse"], "MSE"),
+    ("node", "node_classification", ["accuracy"], "accuracy"),
+]
+
+
+@pytest.mark.parametrize(("task", "function", "scores", "shown"), TASKS)
+def test_training_writes_its_four_files(run, own, tmp_path, task, function, scores, shown):
+    out = tmp_path / "new" / "run"
+    node = ["--set", "evaluate_every=2", "--split", "0.3,0.2", *QUICK_CLASSIFIER] if task == "node" else []
+    status, printed, err = run("train", *own, "--task", task, "--epochs", 4, "--out", out, "--seed", 5, *SMALL, *node)
+    assert status == 0
+    assert shown in printed
+    assert "peak memory" in printed
+    assert "18 nodes, 74 edges, 12 features" in err
+    assert "epoch/s" not in err
+    assert files_in(out) == WRITTEN
+
+    results = results_in(out)
+    assert results["task"] == function
+    assert sorted(results["scores"]["test"]) == sorted(results["scores"]["validation"]) == sorted(scores)
+    assert all(0 <= value < 10 for part in results["scores"].values() for value in part.values())
+    assert (results["variant"], results["preset"], results["interrupted"]) == ("v3", "default", False)
+    assert (results["epochs"], len(results["history"])) == (4, 4)
+    assert [entry["epoch"] for entry in results["history"]] == [1, 2, 3, 4]
+    assert all(np.isfinite(entry[key]) for entry in results["history"] for key in ("loss", "link", "seconds"))
+    assert (
+        results["history"][results["best_epoch"] - 1][f"valid_{scores[0]}"]
+        == results["scores"]["validation"][scores[0]]
+    )
+    assert results["seconds_per_epoch"] == pytest.approx(results["seconds"] / 4)
+    assert results["configuration"]["seed"] == 5
+    assert results["configuration"]["embedding_dim"] == 6
+    assert results["versions"]["seegera-fast"] == sf.__version__
+    assert results["versions"]["torch"] == torch.__version__
+    data = results["data"]
+    assert (data["name"], data["nodes"], data["edges"], data["features"], data["classes"]) == ("groups", 18, 74, 12, 2)
+    assert data["files"]["edges"].endswith("groups.csv")
+
+    graph = read_graph(*own[1::2])
+    embedding = np.load(out / "embedding.npy")
+    assert embedding.dtype == np.float32
+    assert np.array_equal(embedding, sf.SeeGera.load(out / "model.safetensors", graph).embed().numpy())
+    header = (out / "picture.png").read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:], "big")) == (2400, 1200)
+
+
+def test_same_command_gives_the_same_and_replaces_only_its_own_files(run, own, tmp_path, plain_picture):
+    out = tmp_path / "out"
+    arguments = ["train", *own, "--epochs", 3, "--out", out, *SMALL]
+    assert run(*arguments)[0] == 0
+    first, embedding = results_in(out), (out / "embedding.npy").read_bytes()
+    (out / "notes.txt").write_text("mine")
+    (out / "results.json").write_text("old")
+    assert run(*arguments, "--quiet")[0] == 0
+    assert results_in(out)["scores"] == first["scores"]
+    assert (out / "embedding.npy").read_bytes() == embedding
+    assert (out / "notes.txt").read_text() == "mine"
+    assert files_in(out) == sorted([*WRITTEN, "notes.txt"])
+
+
+def test_default_folder_is_named_after_data_and_task(run, own, tmp_path, monkeypatch, plain_picture):
+    monkeypatch.chdir(tmp_path)
+    assert run("train", *own, "--epochs", 1, *SMALL)[0] == 0
+    assert files_in(tmp_path / "runs" / "groups-link") == WRITTEN
+
+
+def test_quiet_says_nothing_on_stderr(run, own, tmp_path, plain_picture):
+    status, out, err = run("train", *own, "--epochs", 1, "--out", tmp_path / "out", "--quiet", *SMALL)
+    assert (status, err) == (0, "")
+    assert "AUC" in out
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "expected"),
+    [
+        ("link", "paper", {"valid": 0.2, "test": 0.1}),
+        ("link", "released", {"valid": 0.05, "test": 0.1}),
+        ("attribute", "paper", {"valid": 0.1, "test": 0.2}),
+        ("attribute", "released", {"valid": 0.05, "test": 0.1}),
+        ("link", "0,0.3", {"valid": 0.0, "test": 0.3}),
+        ("node", "0.5,0", {"train": 0.5, "valid": 0.0, "public": False}),
+    ],
+)
+def test_split(run, own, tmp_path, task, split, expected, plain_picture):
+    out = tmp_path / "out"
+    node = QUICK_CLASSIFIER if task == "node" else []
+    status, printed, _ = run(
+        "train", *own, "--task", task, "--split", split, "--epochs", 1, "--out", out, *SMALL, *node
+    )
+    assert status == 0
+    configuration = results_in(out)["configuration"]
+    assert {key: configuration[key] for key in expected} == expected
+    if expected["valid"] == 0:
+        assert "none held out" in printed
+        assert set(results_in(out)["scores"]["validation"].values()) == {None}
+
+
+def test_set_reads_every_kind_of_value(run, own, tmp_path, plain_picture):
+    values = ["noisy_variance=true", "negatives=edges", "patience=none", "learning_rate=1e-2", "noise_dim=2"]
+    options = [text for value in values for text in ("--set", value)]
+    out = tmp_path / "out"
+    assert run("train", *own, "--variant", "v1", "--epochs", 1, "--out", out, *SMALL, *options)[0] == 0
+    configuration = results_in(out)["configuration"]
+    assert configuration["noisy_variance"] is True
+    assert configuration["negatives"] == "edges"
+    assert configuration["patience"] is None
+    assert (configuration["learning_rate"], configuration["noise_dim"]) == (0.01, 2)
+    assert configuration["variant"] == "independent"
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_embed_gives_what_training_wrote(run, own, tmp_path, normalize, plain_picture):
+    out = tmp_path / "out"
+    fields = ["--set", f"normalize_features={normalize}"]
+    assert run("train", *own, "--epochs", 2, "--out", out, *SMALL, *fields)[0] == 0
+    expected = np.load(out / "embedding.npy")
+    model = out / "model.safetensors"
+    status, printed, _ = run("embed", model, *own, "--out", tmp_path / "e.npy")
+    assert status == 0
+    assert "18 x 6" in printed
+    assert np.array_equal(np.load(tmp_path / "e.npy"), expected)
+
+    assert run("embed", model, *own, "--out", tmp_path / "e.csv", "--quiet")[0] == 0
+    lines = (tmp_path / "e.csv").read_text().splitlines()
+    assert lines[0] == "node,z0,z1,z2,z3,z4,z5"
+    rows = np.loadtxt(lines, delimiter=",", skiprows=1)
+    assert np.array_equal(rows[:, 0], np.arange(NODES))
+    assert np.array_equal(rows[:, 1:].astype(np.float32), expected)
+
+    alone = tmp_path / "alone.safetensors"
+    alone.write_bytes(model.read_bytes())
+    flag = ["--normalize-features"] if normalize else []
+    assert run("embed", alone, *own, "--out", tmp_path / "e.npy", *flag)[0] == 0
+    assert np.array_equal(np.load(tmp_path / "e.npy"), expected)
+    assert run("embed", alone, *own, "--seed", 1, "--out", tmp_path / "e.npy", *flag)[0] == 0
+    assert not np.array_equal(np.load(tmp_path / "e.npy"), expected)
+    assert not [name for name in files_in(tmp_path) if name.endswith(".part")]
+
+
+def test_embed_refuses(run, own, tmp_path):
+    model = tmp_path / "model.safetensors"
+    graph = read_graph(*own[1::2])
+    sf.SeeGera(graph, embedding_dim=4, hidden_dim=4).save(model)
+    other = tmp_path / "other.txt"
+    other.write_text("0 1\n1 2\n")
+    refused(run("embed", model, "--edges", other), "3 nodes and 3 features", "18", "12")
+    refused(run("embed", model, *own, "--out", tmp_path / "e.txt"), "e.txt", ".npy or .csv")
+    refused(run("embed", model, *own, "--out", tmp_path / "none" / "e.npy"), "can't be written")
+    refused(run("embed", tmp_path / "absent.safetensors", *own, "--out", tmp_path / "e.npy"), "absent.safetensors")
+    refused(run("embed", own[1], *own, "--out", tmp_path / "e.npy"), "groups.csv", "not a safetensors file")
+    (tmp_path / "results.json").write_text("{}")
+    refused(run("embed", model, *own, "--out", tmp_path / "e.npy"), "results.json", "not the results file")
+    assert not (tmp_path / "e.npy").exists()
+
+
+def test_files_in_every_format_give_the_same_graph(tmp_path):
+    edges, features, labels = two_groups()
+    adjacency = scipy.sparse.coo_matrix((np.ones(len(edges)), edges.T), shape=(NODES, NODES))
+    adjacency = adjacency + adjacency.T
+    tmp_path.joinpath("commas.csv").write_text("# source, target\n" + "".join(f"{i},{k}\n" for i, k in edges))
+    tmp_path.joinpath("blanks.txt").write_text(
+        "\ufeff0 0\n\n" + "".join(f" {k}\t{i}  # back\r\n{i} {k} 1.0\n" for i, k in edges), encoding="utf-8"
+    )
+    for form in ("csr", "csc", "coo"):
+        scipy.sparse.save_npz(tmp_path / f"{form}.npz", adjacency.asformat(form))
+        scipy.sparse.save_npz(tmp_path / f"features-{form}.npz", scipy.sparse.csr_array(features).asformat(form))
+    np.save(tmp_path / "features.npy", features)
+    np.savetxt(tmp_path / "features.csv", features, delimiter=", ")
+    np.save(tmp_path / "labels.npy", labels.astype(np.int32))
+    np.savetxt(tmp_path / "labels.txt", labels, fmt="%d", header="class")
+    expected = sf.Graph(adjacency, features, labels)
+    for edge_name in ("commas.csv", "blanks.txt", "csr.npz", "csc.npz", "coo.npz"):
+        graph = read_graph(tmp_path / edge_name)
+        assert torch.equal(graph.adjacency.to_dense(), expected.adjacency.to_dense())
+        assert graph.name == edge_name.split(".")[0]
+        assert graph.num_features == NODES
+    for name in ("features-csr.npz", "features-csc.npz", "features-coo.npz", "features.npy", "features.csv"):
+        graph = read_graph(tmp_path / "commas.csv", tmp_path / name)
+        assert torch.equal(graph.features.to_dense(), expected.features.to_dense())
+    for name in ("labels.npy", "labels.txt"):
+        assert torch.equal(read_graph(tmp_path / "csr.npz", None, tmp_path / name).labels, expected.labels)
+
+
+def test_weights_of_an_edge_list(tmp_path):
+    (tmp_path / "weights.txt").write_text("0 1 2\n1 2 0.5\n2 1 0.25\n")
+    with pytest.warns(UserWarning, match="weighted=True"):
+        plain = read_graph(tmp_path / "weights.txt")
+    weighted = read_graph(tmp_path / "weights.txt", weighted=True)
+    dense = np.array([[1, 2, 0], [2, 1, 0.5], [0, 0.5, 1]])
+    scale = 1 / np.sqrt(dense.sum(axis=1))
+    assert np.allclose(weighted.propagation.to_dense().numpy(), dense * scale[:, None] * scale[None, :])
+    assert not torch.equal(plain.propagation.to_dense(), weighted.propagation.to_dense())
+    assert torch.equal(plain.adjacency.to_dense(), weighted.adjacency.to_dense())
+
+
+def test_isolated_nodes_are_counted_by_features_or_labels(tmp_path):
+    (tmp_path / "edges.txt").write_text("0 1\n")
+    np.save(tmp_path / "features.npy", np.ones((4, 2)))
+    (tmp_path / "labels.txt").write_text("0\n1\n-1\n")
+    assert read_graph(tmp_path / "edges.txt", tmp_path / "features.npy").num_nodes == 4
+    assert read_graph(tmp_path / "edges.txt", None, tmp_path / "labels.txt").num_nodes == 3
+    assert read_graph(tmp_path / "edges.txt").num_nodes == 2
+
+
+BAD_EDGES = [
+    ("e.txt", b"0 1\n\n# note\n2\n", ["e.txt, line 4", "'2'", "two node numbers"]),
+    ("e.txt", b"source,target\n0,1\n", ["line 1", "'source target'", "#"]),
+    ("e.txt", b"0 1\n1 1.5\n", ["line 2", "'1 1.5'", "integers from 0"]),
+    ("e.txt", b"0 1\n-1 2\n", ["line 2", "'-1 2'", "integers from 0"]),
+    ("e.txt", b"0 1 2 3\n", ["line 1", "'0 1 2 3'"]),
+    ("e.txt", b"0 1 nan\n", ["line 1", "a weight of 0 or more"]),
+    ("e.txt", b"0 1 -2\n", ["line 1", "a weight of 0 or more"]),
+    ("e.txt", b"0 99999999999999999999\n", ["line 1"]),
+    ("e.txt", b"0 1\n0 18\n", ["node 18", "18 rows", "0 to 17"]),
+    ("e.txt", b"\xff\xfe\x00\x01", ["e.txt", "not a text file"]),
+    ("e.npy", b"", ["e.npy", "save_npz"]),
+    ("e.npz", b"", ["e.npz", "save_npz"]),
+    ("e.npz", b"PK\x03\x04 and no more", ["e.npz", "save_npz"]),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "parts"), BAD_EDGES)
+def test_wrong_edges_are_refused(run, own, tmp_path, name, content, parts):
+    (tmp_path / name).write_bytes(content)
+    refused(run("train", "--edges", tmp_path / name, *own[2:], "--out", tmp_path / "out"), *parts)
+    assert not (tmp_path / "out").exists()
+
+
+BAD_FEATURES = [
+    ("f.txt", b"1 2\n3\n", ["f.txt, line 2", "1 columns, want 2"]),
+    ("f.txt", b"1 2\n3 x\n", ["line 2", "'3 x'", "numbers"]),
+    ("f.txt", b"# nothing\n", ["f.txt", "no rows"]),
+    ("f.txt", b"1 inf\n" * NODES, ["features", "infinite"]),
+    ("f.txt", b"1 2\n" * 3, ["groups.csv", "node 17", "3 rows"]),
+    ("f.npy", b"not an array", ["f.npy", "NumPy"]),
+    ("f.npz", b"not an archive", ["f.npz", "save_npz"]),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "parts"), BAD_FEATURES)
+def test_wrong_features_are_refused(run, own, tmp_path, name, content, parts):
+    (tmp_path / name).write_bytes(content)
+    refused(run("train", *own[:2], "--features", tmp_path / name, "--out", tmp_path / "out"), *parts)
+
+
+def test_wrong_arrays_are_refused(run, own, tmp_path):
+    def check(option, array, *parts):
+        name = tmp_path / "array.npy"
+        np.save(name, array)
+        kept = own[:2] if option == "--features" else own[:4]
+        refused(run("train", *kept, option, name, "--out", tmp_path / "out"), *parts)
+
+    check("--features", np.ones(NODES), "array.npy", "(18,)", "two dimensions")
+    check("--features", np.array([[{}]] * NODES), "array.npy", "NumPy")
+    check("--features", np.array([["a"]] * NODES), "features", "real numbers")
+    check("--labels", np.ones(NODES), "array.npy", "float64", "one integer per node")
+    check("--labels", np.ones(NODES + 1, np.int64), "labels", "19")
+    (tmp_path / "labels.txt").write_text("0\n1 2\n")
+    refused(run("train", *own, "--out", tmp_path / "out"), "labels.txt, line 2", "'1 2'", "one integer")
+
+
+def test_hostile_sparse_archive_is_refused(run, own, tmp_path):
+    parts = {"data": np.ones(2), "indptr": np.array([0, 1, 2]), "shape": np.array([2, 2]), "format": np.array(b"csr")}
+    np.savez(tmp_path / "e.npz", indices=np.array([0, 900000000]), **parts)
+    refused(run("train", "--edges", tmp_path / "e.npz", "--out", tmp_path / "out"), "e.npz", "900000000")
+    scipy.sparse.save_npz(tmp_path / "dia.npz", scipy.sparse.identity(4, format="dia"))
+    refused(run("train", "--edges", tmp_path / "dia.npz", "--out", tmp_path / "out"), "dia.npz", "csr, csc or coo")
+    scipy.sparse.save_npz(tmp_path / "wide.npz", scipy.sparse.csr_matrix(np.ones((2, 3))))
+    refused(run("train", "--edges", tmp_path / "wide.npz", "--out", tmp_path / "out"), "2 x 3", "square")
+
+
+def test_directed_matrix_is_used_with_a_warning(run, own, tmp_path, plain_picture):
+    edges, _, _ = two_groups()
+    directed = scipy.sparse.coo_matrix((np.ones(len(edges)), edges.T), shape=(NODES, NODES))
+    scipy.sparse.save_npz(tmp_path / "directed.npz", directed)
+    argv = [
+        "train",
+        "--edges",
+        tmp_path / "directed.npz",
+        *own[2:],
+        "--epochs",
+        1,
+        "--out",
+        tmp_path / "out",
+        "--quiet",
+    ]
+    status, _, err = run(*argv, *SMALL)
+    assert status == 0
+    assert err.startswith("seegera-fast: warning: adjacency: got a directed graph")
+    assert err.count("\n") == 1
+
+
+BAD_OPTIONS = [
+    (["trian"], ["'trian'", "the nearest: train"]),
+    ([], ["COMMAND"]),
+    (["--versoin"], ["--versoin", "--version"]),
+    (["train"], ["--data", "--edges", "required"]),
+    (["train", "--dta", "digits"], ["--dta", "the nearest: --data"]),
+    (["train", "--epoch=3", "--data", "digits"], ["--epoch", "the nearest: --epochs"]),
+    (["embed", "m", "--edgs", "e"], ["--edgs", "the nearest: --edges"]),
+    (["info", "--jsn"], ["--jsn", "the nearest: --json"]),
+    (["train", "--data", "coar"], ["--data", "'coar'", "the nearest: cora"]),
+    (["train", "--data", "digits", "--edges", "e.txt"], ["--edges", "not allowed with"]),
+    (["train", "--data", "digits", "--features", "f.npy"], ["--features goes with --edges"]),
+    (["train", "--edges", "e.txt", "--root", "r"], ["--root goes with --data"]),
+    (["train", "--data", "digits", "--task", "nod"], ["--task", "'nod'", "the nearest: node"]),
+    (["train", "--data", "digits", "--variant", "v4"], ["--variant", "'v4'", "v1, v2, v3"]),
+    (["train", "--data", "digits", "--preset", "pubmeed"], ["preset", "'pubmeed'", "the nearest: pubmed"]),
+    (["train", "--data", "digits", "--split", "papr"], ["--split", "'papr'", "the nearest: paper"]),
+    (["train", "--data", "digits", "--split", "0.6,0.6"], ["valid", "0.6", "below 1"]),
+    (["train", "--data", "digits", "--seed", "-1"], ["--seed", "'-1'", "from 0"]),
+    (["train", "--data", "digits", "--epochs", "many"], ["--epochs", "'many'"]),
+    (["train", "--data", "digits", "--epochs", "0"], ["epochs", "0", "at least 1"]),
+    (["train", "--data", "digits", "--device", "gpu"], ["--device", "'gpu'", "cuda"]),
+    (["train", "--data", "digits", "--device", "cuda:99"], ["--device", "'cuda:99'", "NVIDIA GPUs"]),
+    (["train", "--data", "digits", "--backend", "cpuu"], ["--backend", "the nearest: cpu"]),
+    (["train", "--data", "digits", "--set", "embeding_dim=3"], ["'embeding_dim'", "the nearest: embedding_dim"]),
+    (["train", "--data", "digits", "--set", "encoder=gnc"], ["encoder", "'gnc'", "'gcn'"]),
+    (["train", "--data", "digits", "--set", "dropout=high"], ["dropout", "'high'", "number"]),
+    (["train", "--data", "digits", "--set", "dropout"], ["--set", "'dropout'", "FIELD=VALUE"]),
+    (["train", "--data", "digits", "--set", "epochs=3"], ["--set", "epochs", "--epochs"]),
+    (["train", "--edges", "absent.txt"], ["absent.txt", "No such file"]),
+    (["train", "--data", "cora", "--root", "file"], ["file"]),
+]
+
+
+@pytest.mark.parametrize(("argv", "parts"), BAD_OPTIONS, ids=lambda value: " ".join(value[:6]))
+def test_bad_options_are_refused(run, tmp_path, monkeypatch, argv, parts):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    refused(run(*argv), *parts)
+    assert files_in(tmp_path) == ["file"]
+
+
+def test_debug_shows_the_traceback(run, tmp_path):
+    status, _, err = run("train", "--edges", tmp_path / "absent.txt", "--out", tmp_path / "out", "--debug")
+    assert status == 2
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith("seegera-fast: error: ")
+
+
+def test_unavailable_backend_is_refused_with_the_reason(run, own, tmp_path, monkeypatch):
+    monkeypatch.setitem(sf.backends._missing, "cuda", "a reason")
+    refused(run("train", *own, "--backend", "cuda", "--out", tmp_path / "out"), "'cuda'", "a reason")
+
+
+def test_folder_that_cannot_be_written_is_refused_before_anything_is_read(run, own, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "read_graph", lambda *arguments, **options: pytest.fail("the graph was read"))
+    (tmp_path / "file").write_text("mine")
+    refused(run("train", *own, "--out", tmp_path / "file"), "file can't be written")
+    refused(run("train", *own, "--out", tmp_path / "file" / "below"), "below can't be written")
+    (tmp_path / "out" / "picture.png").mkdir(parents=True)
+    refused(run("train", *own, "--out", tmp_path / "out"), "can't be written", "picture.png in it is a folder")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert files_in(tmp_path / "out") == ["picture.png"]
+
+
+@pytest.mark.parametrize(("split", "epoch", "first"), [("paper", 1, "embeddings"), ("0,0.1", 2, "link")])
+def test_nan_names_epoch_and_term_and_leaves_earlier_results(run, own, tmp_path, plain_picture, split, epoch, first):
+    out = tmp_path / "out"
+    assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
+    before = {name: (out / name).read_bytes() for name in WRITTEN}
+    options = ["--set", "learning_rate=1e30", "--epochs", 9, "--split", split]
+    status, printed, err = run("train", *own, "--out", out, *SMALL, *options)
+    assert (status, printed) == (3, "")
+    line = err.splitlines()[-1]
+    assert line.startswith(f"seegera-fast: error: epoch {epoch}: ")
+    assert first in line
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_interrupt_keeps_what_was_trained(run, own, tmp_path, monkeypatch, plain_picture):
+    embed, calls = sf.SeeGera.embed, []
+
+    def interrupted(model, *arguments, **options):
+        calls.append(None)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return embed(model, *arguments, **options)
+
+    monkeypatch.setattr(sf.SeeGera, "embed", interrupted)
+    out = tmp_path / "out"
+    status, printed, _ = run("train", *own, "--epochs", 50, "--out", out, *SMALL)
+    assert status == 130
+    assert "2 (best: " in printed
+    assert "interrupted" in printed
+    results = results_in(out)
+    assert (results["interrupted"], results["epochs"], len(results["history"])) == (True, 2, 2)
+    assert files_in(out) == WRITTEN
+
+
+def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "read_graph", interrupted)
+    status, out, err = run("train", *own, "--out", tmp_path / "new" / "out")
+    assert (status, out, err) == (130, "", "seegera-fast: interrupted\n")
+    assert not (tmp_path / "new").exists()
+
+
+def test_ctrl_c_in_a_terminal(own, tmp_path):
+    """The real signal to a real process, whose progress bar says when it trains."""
+    out = tmp_path / "out"
+    argv = ["train", *own, "--epochs", "10000000", "--set", "patience=none", "--out", str(out), *SMALL]
+    terminal, standard_error = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seegera_fast", *argv], stdout=subprocess.PIPE, stderr=standard_error, text=True
+    )
+    os.close(standard_error)
+    try:
+        shown = b""
+        while b"loss=" not in shown:
+            assert select.select([terminal], [], [], 60)[0], shown
+            shown += os.read(terminal, 4096)
+        process.send_signal(signal.SIGINT)
+        # A terminal that nobody reads fills up and holds the process; its end shows as an error.
+        with contextlib.suppress(OSError):
+            while select.select([terminal], [], [], 60)[0]:
+                os.read(terminal, 4096)
+        printed, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        os.close(terminal)
+    assert process.returncode == 130
+    assert "interrupted" in printed
+    assert results_in(out)["interrupted"] is True
+    assert files_in(out) == WRITTEN
+    model = sf.SeeGera.load(out / "model.safetensors", read_graph(*own[1::2]))
+    assert np.array_equal(np.load(out / "embedding.npy"), model.embed().numpy())
+
+
+def test_info(run):
+    status, out, err = run("info")
+    assert (status, err) == (0, "")
+    assert sf.__version__ in out
+    assert torch.__version__ in out
+    for name, backend in sf.backends.info().items():
+        (line,) = [line for line in out.splitlines() if line.startswith(f"{name} ")]
+        assert (backend["reason"] or "available") in line
+
+    status, out, _ = run("info", "--json")
+    assert status == 0
+    content = json.loads(out)
+    assert content["versions"]["torch"] == torch.__version__
+    assert content["machine"]["threads"] == torch.get_num_threads()
+    assert content["machine"]["instruction_set"] == sf.backends.instruction_set()
+    assert content["backends"] == sf.backends.info()
+
+
+def test_module_version_and_closed_pipe():
+    command = [sys.executable, "-m", "seegera_fast"]
+    shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"seegera-fast {sf.__version__}\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    closed = subprocess.run([*command, "info"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (closed.returncode, closed.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["embed"], ["info"]])
+def test_help(run, command):
+    status, out, err = run(*command, "--help")
+    assert (status, err) == (0, "")
+    assert out.startswith(" ".join(["usage: seegera-fast", *command]))
+
+
+def test_projection():
+    draws = np.random.default_rng(0)
+    groups = np.repeat([0.0, 50.0], 20)[:, None] + draws.standard_normal((40, 8))
+    points, method = plots.project(groups, seed=1)
+    assert (method, points.shape) == ("t-SNE", (40, 2))
+    assert np.array_equal(points, plots.project(groups, seed=1)[0])
+    centres = points[:20].mean(axis=0), points[20:].mean(axis=0)
+    spread = max(points[:20].std(axis=0).max(), points[20:].std(axis=0).max())
+    assert np.linalg.norm(centres[0] - centres[1]) > 2 * spread
+    for rows, width in ((1, 3), (2, 1), (5, 4)):
+        points, method = plots.project(draws.standard_normal((rows, width)))
+        assert (method, points.shape) == ("PCA", (rows, 2))
+        assert np.isfinite(points).all()
+
+
+def test_picture_of_an_odd_run(tmp_path):
+    """No validation scores, no labels or many and unknown ones, more nodes than are drawn."""
+    draws = np.random.default_rng(0)
+    history = [{"epoch": 1, "loss": 2.0}]
+    for labels, nodes in ((None, 3), (draws.integers(-1, 40, 30), 30), (None, plots.MOST_POINTS + 1)):
+        embedding = draws.standard_normal((nodes, 2))
+        plots.save_picture(
+            tmp_path / "p.png",
+            title="t",
+            scores="",
+            history=history,
+            best_epoch=1,
+            embedding=embedding,
+            labels=labels,
+        )
+        assert (tmp_path / "p.png").stat().st_size > 10000
+        (tmp_path / "p.png").unlink()

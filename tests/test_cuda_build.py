@@ -1,0 +1,75 @@
+"""The CUDA and Triton kernels compile for the GPUs they are meant for, spill no registers and take no more of them."""
+
+from __future__ import annotations
+
+import ahead_of_time
+import pytest
+
+needs_nvcc = pytest.mark.skipif(ahead_of_time.find_nvcc() is None, reason="nvcc, the CUDA compiler, is not installed")
+needs_triton = pytest.mark.skipif(not ahead_of_time.has_triton(), reason="Triton is not installed")
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ahead_of_time.CUDA_SOURCES)
+def test_cuda_kernels_keep_to_the_resource_table(operation):
+    measured = ahead_of_time.compile_cuda(operation)
+    assert measured, "no kernel was compiled"
+    assert ahead_of_time.problems("nvcc", operation, measured) == []
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ahead_of_time.TRITON_MODULES)
+def test_triton_kernels_keep_to_the_resource_table(operation):
+    measured = ahead_of_time.compile_triton(operation)
+    assert measured, "no kernel was compiled"
+    assert ahead_of_time.problems("triton", operation, measured) == []
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_spilled_registers_of_a_cuda_kernel_are_seen(tmp_path, monkeypatch):
+    source = tmp_path / "greedy.cu"
+    source.write_text(
+        """
+        __global__ void __launch_bounds__(1024) greedy(const float* from, float* to) {
+            float kept[200];
+            for (int i = 0; i < 200; ++i) kept[i] = from[i * 1024 + threadIdx.x];
+            __syncthreads();
+            for (int i = 0; i < 200; ++i) to[i * 1024 + threadIdx.x] = kept[i] * kept[199 - i];
+        }
+        """
+    )
+    monkeypatch.setitem(ahead_of_time.CUDA_SOURCES, "greedy", source)
+    measured = ahead_of_time.compile_cuda("greedy")
+    assert set(measured) == {"greedy"}
+    found = ahead_of_time.problems("nvcc", "greedy", measured)
+    for architecture in ahead_of_time.ARCHITECTURES:
+        assert any(f"greedy on {architecture}" in line and "spilled" in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("version", "registers", "spilled", "found"),
+    [
+        ("1.0", 40, 0, []),
+        ("1.0", 41, 0, ["k on sm_90: 41 registers, 40 in the table (triton 1.0, 1.0 there)"]),
+        ("2.0", 60, 0, []),
+        ("2.0", 61, 0, ["k on sm_90: 61 registers, 40 in the table (triton 2.0, 1.0 there)"]),
+        ("2.0", 10, 8, ["k on sm_90: 8 bytes of spilled registers"]),
+    ],
+)
+def test_the_rule_of_the_table(tmp_path, monkeypatch, version, registers, spilled, found):
+    table = tmp_path / "resources.json"
+    table.write_text('{"versions": {"triton": "1.0"}, "triton": {"op": {"k": {"sm_80": 30, "sm_90": 40}}}}')
+    monkeypatch.setattr(ahead_of_time, "TABLE", table)
+    monkeypatch.setattr(ahead_of_time, "triton_version", lambda: version)
+    fine = {"registers": 30, "spilled": 0}
+    measured = {"k": {"sm_80": fine, "sm_90": {"registers": registers, "spilled": spilled}}}
+    assert ahead_of_time.problems("triton", "op", measured) == found
+    assert ahead_of_time.problems("triton", "op", {}) == ["k: in the table, but not compiled"]
+    stranger = ahead_of_time.problems("triton", "op", {**measured, "new": {"sm_80": fine}})
+    assert [line.partition(";")[0] for line in stranger[-2:]] == [
+        "new on sm_80: not in the table",
+        "new on sm_90: not compiled",
+    ]

@@ -1,0 +1,877 @@
+"""SparseMatrix and Graph: every way in, what is derived, and what is refused."""
+
+import warnings
+
+import cases
+import hypothesis
+import networkx
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from tolerances import assert_close, assert_same_bits
+from torch_geometric.data import Data
+
+from seegera_fast import Graph, SparseMatrix
+
+# A 3 x 4 matrix with an empty row and an empty column.
+DENSE = np.array([[0.0, 2.0, 0.0, -1.5], [0.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.25]])
+
+SCIPY_FORMATS = ("csr", "csc", "coo", "lil", "dok", "bsr", "dia")
+
+# Ways to write a dense NumPy matrix down.
+WRITERS = {
+    **{
+        f"scipy {name} matrix": lambda x, name=name: scipy.sparse.csr_matrix(x).asformat(name) for name in SCIPY_FORMATS
+    },
+    **{f"scipy {name} array": lambda x, name=name: scipy.sparse.csr_array(x).asformat(name) for name in SCIPY_FORMATS},
+    "numpy array": np.array,
+    "numpy matrix": np.matrix,
+    "numpy in columns": np.asfortranarray,
+    "numpy float32": lambda x: x.astype(np.float32),
+    "numpy float16": lambda x: x.astype(np.float16),
+    "nested lists": lambda x: x.tolist(),
+    "torch dense": torch.tensor,
+    "torch float32": lambda x: torch.tensor(x).float(),
+    "torch bfloat16": lambda x: torch.tensor(x).bfloat16(),
+    "torch with gradient": lambda x: torch.tensor(x).requires_grad_(),
+    "torch transposed twice": lambda x: torch.tensor(x.T.copy()).T,
+    "torch coo": lambda x: torch.tensor(x).to_sparse_coo(),
+    "torch csr": lambda x: torch.tensor(x).to_sparse_csr(),
+    "torch csc": lambda x: torch.tensor(x).to_sparse_csc(),
+    "torch bsr": lambda x: torch.tensor(x).to_sparse_bsr((x.shape[0], 1)),
+    "sparse matrix": lambda x: SparseMatrix.from_any(x, dtype=torch.float64),
+}
+# torch warns that its CSR support is in beta.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|BSR) tensor support is in beta")
+
+
+@pytest.fixture
+def quiet():
+    """No warning may pass."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", PendingDeprecationWarning)  # NumPy's, of its matrix class.
+        warnings.filterwarnings("ignore", message="Sparse (CSR|CSC|BSR) tensor support is in beta")
+        yield
+
+
+def undirected(*edges, n):
+    dense = np.zeros((n, n))
+    for i, k in edges:
+        dense[i, k] = dense[k, i] = 1
+    return dense
+
+
+def assert_well_formed(matrix):
+    """The promises of the attributes: types, sizes, ascending columns without duplicates."""
+    rows, columns = matrix.shape
+    assert matrix.rowptr.dtype == matrix.col.dtype == torch.int64
+    assert matrix.values.dtype in (torch.float32, torch.float64)
+    assert matrix.rowptr.shape == (rows + 1,)
+    assert matrix.col.shape == matrix.values.shape == (matrix.nnz,)
+    assert matrix.rowptr[0] == 0
+    assert matrix.rowptr[-1] == matrix.nnz
+    for begin, end in zip(matrix.rowptr[:-1].tolist(), matrix.rowptr[1:].tolist(), strict=True):
+        own = matrix.col[begin:end].tolist()
+        assert own == sorted(set(own))
+        assert all(0 <= column < columns for column in own)
+
+
+# --- SparseMatrix: in ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_kind_of_matrix(writer, quiet):
+    matrix = SparseMatrix.from_any(WRITERS[writer](DENSE))
+    assert_well_formed(matrix)
+    assert matrix.shape == (3, 4)
+    assert matrix.nnz == 4
+    assert matrix.dtype == torch.float32
+    assert matrix.device == torch.device("cpu")
+    assert not matrix.symmetric
+    assert not matrix.values.requires_grad
+    assert_same_bits(matrix.to_dense(), torch.tensor(DENSE).float())
+
+
+@pytest.mark.parametrize("kind", ["bool", "int8", "uint8", "int64", "uint64"])
+@pytest.mark.parametrize("library", ["numpy", "torch", "scipy"])
+def test_whole_numbers_and_booleans(kind, library):
+    dense = np.array([[0, 1], [1, 0], [1, 1]]).astype(kind)
+    given = {
+        "numpy": lambda: dense,
+        "torch": lambda: torch.tensor(dense),
+        "scipy": lambda: scipy.sparse.coo_matrix(dense),
+    }
+    assert SparseMatrix.from_any(given[library]()).to_dense().tolist() == dense.astype(float).tolist()
+
+
+def test_duplicates_are_added_and_zeros_dropped():
+    row, col, data = [0, 0, 1, 1, 2], [1, 1, 0, 0, 2], [1.0, 2.5, 1.0, -1.0, 0.0]
+    for given in (
+        scipy.sparse.coo_matrix((data, (row, col)), shape=(3, 3)),
+        torch.sparse_coo_tensor([row, col], data, (3, 3), check_invariants=True),
+    ):
+        matrix = SparseMatrix.from_any(given)
+        assert_well_formed(matrix)
+        assert matrix.nnz == 1
+        assert matrix.to_dense().tolist() == [[0, 3.5, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_a_csr_matrix_out_of_order():
+    given = scipy.sparse.csr_matrix((np.array([1.0, 2.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3))
+    matrix = SparseMatrix.from_any(given)
+    assert matrix.col.tolist() == [0, 2]
+    assert matrix.values.tolist() == [2.0, 4.0]
+    assert given.indices.tolist() == [2, 0, 2], "the input was changed"
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (3, 2)])
+def test_nothing_in_it(shape):
+    matrix = SparseMatrix.from_any(np.zeros(shape))
+    assert_well_formed(matrix)
+    assert matrix.nnz == 0
+    assert matrix.to_dense().shape == shape
+    assert_well_formed(matrix.transposed)
+    assert matrix.transposed.shape == shape[::-1]
+    assert matrix.row_normalized.nnz == 0
+    assert matrix.to_scipy().shape == shape
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(
+    npst.arrays(
+        np.float64,
+        npst.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=7),
+        elements=st.sampled_from([0.0, 0.0, 1.0, -2.5, 1e-30, 3e30]),
+    ),
+    st.sampled_from([name for name in WRITERS if not any(t in name for t in ("float16", "float32", "sparse matrix"))]),
+)
+def test_round_trips(dense, writer):
+    if writer == "torch bfloat16":
+        dense = torch.tensor(dense).bfloat16().double().numpy()
+    matrix = SparseMatrix.from_any(WRITERS[writer](dense), dtype=torch.float64)
+    assert_well_formed(matrix)
+    assert np.array_equal(matrix.to_dense().numpy(), dense)
+    assert np.array_equal(matrix.to_scipy().toarray(), dense)
+    assert np.array_equal(matrix.transposed.to_dense().numpy(), dense.T)
+    assert np.array_equal(SparseMatrix.from_any(matrix.to_scipy(), dtype=torch.float64).to_dense().numpy(), dense)
+
+
+# --- SparseMatrix: derived -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", cases.FEATURES)
+def test_transposed(kind):
+    matrix = cases.features(kind, 11, 9)
+    flipped = matrix.transposed
+    assert_well_formed(flipped)
+    assert torch.equal(flipped.to_dense(), matrix.to_dense().T)
+    assert flipped.transposed is matrix
+    assert matrix.transposed is flipped
+    assert torch.equal(matrix.values[matrix.order], flipped.values)
+
+
+def test_a_symmetric_matrix_is_its_own_transpose():
+    for matrix in (cases.graph("random").adjacency, cases.graph("random").propagation):
+        assert matrix.symmetric
+        assert matrix.transposed is matrix
+        dense = matrix.to_dense()
+        assert_same_bits(dense.T, dense)
+
+
+def test_rows_of_the_entries():
+    matrix = cases.features("sparse", 11, 9)
+    assert torch.equal(torch.stack([matrix.row, matrix.col], dim=1), (matrix.to_dense() != 0).nonzero())
+    assert SparseMatrix.from_any(np.zeros((3, 2))).row.shape == (0,)
+
+
+@pytest.mark.parametrize("kind", cases.FEATURES)
+def test_row_normalized(kind):
+    matrix = cases.features(kind, 11, 9)
+    dense = matrix.to_dense().numpy()
+    total = np.abs(dense).sum(axis=1, keepdims=True)
+    want = np.divide(dense, total, out=np.zeros_like(dense), where=total > 0)
+    normalized = matrix.row_normalized
+    assert_close(normalized.to_dense(), torch.tensor(want), terms=9, name="normalized")
+    assert normalized is matrix.row_normalized
+    assert torch.equal(matrix.to_dense(), torch.tensor(dense)), "the matrix itself was changed"
+
+
+def test_row_normalized_by_columns():
+    """Eq. cor's weights: of the transpose, where a column that cancels still sums to 1 in magnitude."""
+    normalized = cases.features("negative", 11, 9).transposed.row_normalized
+    sums = normalized.to_dense().abs().sum(dim=1)
+    assert set(sums.round(decimals=12).tolist()) <= {0.0, 1.0}
+    assert sums[0] == 1
+
+
+@pytest.mark.parametrize("transposed_first", [True, False])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_with_values(transposed_first, symmetric):
+    matrix = cases.graph("random").propagation if symmetric else cases.features("sparse", 11, 9)
+    if transposed_first:
+        matrix.transposed.transposed.row  # noqa: B018
+    before = matrix.values.clone()
+    values = torch.arange(1.0, matrix.nnz + 1, dtype=torch.float64)
+    other = matrix.with_values(values)
+    assert_well_formed(other)
+    assert other.values is values
+    assert other.col is matrix.col
+    dense = torch.zeros(matrix.shape, dtype=torch.float64)
+    dense[matrix.row, matrix.col] = values
+    assert torch.equal(other.to_dense(), dense)
+    assert torch.equal(other.transposed.to_dense(), dense.T)
+    assert other.transposed.transposed is other
+    assert not other.symmetric
+    assert torch.equal(matrix.values, before)
+
+
+@pytest.mark.parametrize("transposed_first", [True, False])
+def test_to_another_dtype(transposed_first):
+    matrix = SparseMatrix.from_any(DENSE / 3, dtype=torch.float64)
+    if transposed_first:
+        assert matrix.transposed.dtype == torch.float64
+    single = matrix.to(dtype=torch.float32)
+    assert single.dtype == single.transposed.dtype == single.row_normalized.dtype == torch.float32
+    assert torch.equal(single.to_dense(), torch.tensor(DENSE / 3).float())
+    assert torch.equal(single.transposed.to_dense(), torch.tensor(DENSE / 3).float().T)
+    assert single.transposed.transposed is single
+    assert matrix.dtype == torch.float64
+    assert matrix.to(dtype=torch.float64) is matrix
+    assert matrix.to("cpu") is matrix
+    assert cases.graph("path").propagation.to(dtype=torch.float32).symmetric
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.complex64, torch.bool])
+def test_to_a_dtype_that_is_not_there(dtype):
+    matrix = SparseMatrix.from_any(DENSE)
+    wanted = rf"dtype: got {dtype}, want torch\.float32 or torch\.float64"
+    with pytest.raises(TypeError, match=wanted):
+        matrix.to(dtype=dtype)
+    with pytest.raises(TypeError, match=wanted):
+        SparseMatrix.from_any(DENSE, dtype=dtype)
+    with pytest.raises(TypeError, match=wanted):
+        SparseMatrix.from_any(matrix, dtype=dtype)
+    with pytest.raises(TypeError, match=wanted):
+        Graph(np.eye(2), dtype=dtype)
+    with pytest.raises(TypeError, match=wanted):
+        Graph(np.eye(2)).to(dtype=dtype)
+
+
+def test_repr():
+    assert repr(SparseMatrix.from_any(DENSE)) == "SparseMatrix(3 x 4, nnz=4, torch.float32, cpu)"
+    assert "'tiny': 2 nodes, 1 edges, 2 features" in repr(Graph([[0, 1], [1, 0]], name="tiny"))
+
+
+# --- SparseMatrix: refused -------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "None": (None, TypeError, r"matrix: got NoneType, want a SciPy sparse matrix, a NumPy array or a torch tensor"),
+    "string": ("matrix", TypeError, r"matrix: got str, want .*"),
+    "number": (3.0, TypeError, r"matrix: got float, want .*"),
+    "dictionary": ({}, TypeError, r"matrix: got dict, want .*"),
+    "vector": (np.ones(3), ValueError, r"matrix: got 1 dimensions \(shape \(3,\)\), want 2"),
+    "cube": (np.ones((2, 2, 2)), ValueError, r"matrix: got 3 dimensions \(shape \(2, 2, 2\)\), want 2"),
+    "torch vector": (torch.ones(3), ValueError, r"matrix: got 1 dimensions \(shape \(3,\)\), want 2"),
+    "torch sparse vector": (
+        torch.ones(3).to_sparse(),
+        ValueError,
+        r"matrix: got a sparse tensor with 1 sparse .*, want 2 .*",
+    ),
+    "torch hybrid": (
+        torch.ones(2, 2, 2).to_sparse(2),
+        ValueError,
+        r"matrix: got .* 2 sparse and 1 dense .*, want 2 and 0",
+    ),
+    "scipy vector": (scipy.sparse.coo_array(np.ones(3)), ValueError, r"matrix: got 1 dimensions .*, want 2"),
+    "complex": (np.ones((2, 2), complex), TypeError, r"matrix: got values of type complex128, want real numbers"),
+    "torch complex": (
+        torch.ones(2, 2).cfloat(),
+        TypeError,
+        r"matrix: got values of type torch.complex64, want real .*",
+    ),
+    "scipy complex": (
+        scipy.sparse.eye(2, dtype=complex),
+        TypeError,
+        r"matrix: got values of type complex128, want real .*",
+    ),
+    "object": (np.array([[1, None], [2, 3]]), TypeError, r"matrix: got values of type object, want real numbers"),
+    "text": (np.array([["a", "b"]]), TypeError, r"matrix: got values of type <U1, want real numbers"),
+    "dates": (
+        np.zeros((2, 2), "datetime64[s]"),
+        TypeError,
+        r"matrix: got values of type datetime64\[s\], want real numbers",
+    ),
+    "ragged": ([[1.0, 2.0], [3.0]], ValueError, r"matrix: got rows of different lengths, .*"),
+    "NaN": (
+        np.array([[0, 1], [np.nan, 0]]),
+        ValueError,
+        r"matrix: got 1 values that are NaN or infinite \(the first is nan at row 1, column 0\), want finite numbers",
+    ),
+    "infinite": (
+        torch.tensor([[0, -torch.inf], [torch.inf, 0]]),
+        ValueError,
+        r"matrix: got 2 values .* -inf at row 0, column 1.*",
+    ),
+    "sparse NaN": (
+        scipy.sparse.coo_matrix(([np.nan], ([2], [1]))),
+        ValueError,
+        r"matrix: got 1 .* row 2, column 1\).*",
+    ),
+    "too large": (np.array([[0, -1e39]]), ValueError, r"matrix: got -1e\+39 at row 0, column 1, .* torch.float32 .*"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    given, error, message = REFUSED[what]
+    with pytest.raises(error) as caught:
+        SparseMatrix.from_any(given)
+    assert type(caught.value) is error
+    caught.match(f"^{message}$")
+
+
+def test_an_error_calls_the_matrix_by_its_name():
+    with pytest.raises(TypeError, match=r"^weights: got NoneType"):
+        SparseMatrix.from_any(None, name="weights")
+    with pytest.raises(ValueError, match=r"^adjacency: got 1 values that are NaN"):
+        Graph([[0, np.nan], [0, 0]])
+    with pytest.raises(ValueError, match=r"^features: got 1 values that are NaN"):
+        Graph(np.eye(2), [[0, 1], [np.nan, 0]])
+
+
+def test_large_values_are_welcome_in_float64():
+    assert SparseMatrix.from_any([[1e39]], dtype=torch.float64).values.tolist() == [1e39]
+
+
+# --- Graph: in -------------------------------------------------------------------------------------------------------
+
+TRIANGLE = undirected((0, 1), (1, 2), (0, 2), n=4)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_kind_of_adjacency(writer, quiet):
+    graph = Graph(WRITERS[writer](TRIANGLE))
+    assert (graph.num_nodes, graph.num_edges, graph.num_features) == (4, 3, 4)
+    assert_well_formed(graph.adjacency)
+    assert graph.adjacency.symmetric
+    assert graph.adjacency.to_dense().tolist() == TRIANGLE.tolist()
+    assert graph.edges().tolist() == [[0, 1], [0, 2], [1, 2]]
+    assert graph.features.to_dense().tolist() == np.eye(4).tolist()
+    assert graph.labels is None
+    assert graph.masks == {}
+    assert graph.dtype == torch.float32
+    assert graph.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_kind_of_features(writer, quiet):
+    graph = Graph(undirected((0, 1), n=3), WRITERS[writer](DENSE))
+    assert_same_bits(graph.features.to_dense(), torch.tensor(DENSE).float())
+
+
+def test_an_edge_index(quiet):
+    index = [[0, 1, 1, 2, 2, 2, 3, 0], [1, 0, 2, 1, 1, 2, 3, 1]]
+    for given in (index, np.array(index), torch.tensor(index), torch.tensor(index, dtype=torch.int32), np.uint8(index)):
+        graph = Graph.from_edge_index(given)
+        assert graph.num_nodes == 4
+        assert graph.edges().tolist() == [[0, 1], [1, 2]]
+
+
+def test_the_number_of_nodes_of_an_edge_index():
+    index = torch.tensor([[0, 1], [1, 0]])
+    assert Graph.from_edge_index(index).num_nodes == 2
+    assert Graph.from_edge_index(index, num_nodes=5).num_nodes == 5
+    for features in (np.ones((4, 2)), scipy.sparse.eye(4), torch.ones(4, 2), np.ones((4, 2)).tolist()):
+        assert Graph.from_edge_index(index, features).num_nodes == 4
+    for empty in (torch.empty(2, 0), np.empty((2, 0)), [[], []]):
+        graph = Graph.from_edge_index(empty, num_nodes=3)
+        assert (graph.num_nodes, graph.num_edges) == (3, 0)
+
+
+def test_edge_weights_of_an_edge_index():
+    index = [[0, 1, 1, 2], [1, 0, 2, 1]]
+    for weight in ([2.0, 2.0, 0.5, 0.5], torch.tensor([2.0, 2.0, 0.5, 0.5]), np.array([[2.0], [2.0], [0.5], [0.5]])):
+        graph = Graph.from_edge_index(index, edge_weight=weight, weighted=True)
+        assert graph.propagation.to_dense()[0, 1] > graph.propagation.to_dense()[1, 2]
+        assert graph.adjacency.values.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"edge_index": [[0, 1]]}, ValueError, r"edge_index: got shape \(1, 2\), want \[2, number of edges\]"),
+        ({"edge_index": [[0, 1], [1, 2], [2, 0]]}, ValueError, r"edge_index: got shape \(3, 2\), want .*"),
+        ({"edge_index": [0, 1]}, ValueError, r"edge_index: got shape \(2,\), want .*"),
+        ({"edge_index": [[0.0, 1.0], [1.0, 0.0]]}, TypeError, r"edge_index: got values of type float64, want integers"),
+        ({"edge_index": [[True], [False]]}, TypeError, r"edge_index: got values of type bool, want integers"),
+        ({"edge_index": [["a"], ["b"]]}, TypeError, r"edge_index: got values of type <U1, want integers"),
+        (
+            {"edge_index": [[0, -1], [1, 0]]},
+            ValueError,
+            r"edge_index: got node -1, want numbers from 0 to 1 \(num_nodes is 2\)",
+        ),
+        (
+            {"edge_index": [[0, 7], [1, 0]], "num_nodes": 3},
+            ValueError,
+            r"edge_index: got node 7, want numbers from 0 to 2 \(num_nodes is 3\)",
+        ),
+        (
+            {"edge_index": [[0, 3], [1, 0]], "features": np.ones((3, 2))},
+            ValueError,
+            r"edge_index: got node 3, want numbers from 0 to 2 \(num_nodes is 3\)",
+        ),
+        (
+            {"edge_index": [[0, 1], [1, 0]], "features": np.ones((3, 2)), "num_nodes": 2},
+            ValueError,
+            r"features: got 3 rows, want one per node: adjacency has 2 nodes",
+        ),
+        ({"edge_index": [[], []]}, ValueError, r"adjacency: got a graph without nodes, want at least one"),
+        (
+            {"edge_index": [[0, 1], [1, 0]], "edge_weight": [1.0]},
+            ValueError,
+            r"edge_weight: got 1 weights, want one per edge: 2",
+        ),
+        (
+            {"edge_index": [[0, 1], [1, 0]], "edge_weight": [1.0, np.nan]},
+            ValueError,
+            r"adjacency: got 1 values that are NaN .*",
+        ),
+        (
+            {"edge_index": [[0, 1], [1, 0]], "edge_weight": [-1.0, -1.0]},
+            ValueError,
+            r"adjacency: got a negative edge weight \(-1.0\), want weights of 0 and above",
+        ),
+        ({"edge_index": [[0, 1], [1, 0]], "num_nodes": 2.5}, TypeError, r"num_nodes: got float, want an int"),
+        ({"edge_index": [[], []], "num_nodes": -1}, ValueError, r"num_nodes: got -1, want at least 1"),
+    ],
+)
+def test_a_wrong_edge_index(arguments, error, message):
+    with pytest.raises(error) as caught:
+        Graph.from_edge_index(**arguments)
+    assert type(caught.value) is error
+    caught.match(f"^{message}$")
+
+
+def test_a_pyg_data_set(quiet):
+    mask = torch.tensor([True, False, False])
+    data = Data(
+        x=torch.eye(3),
+        edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+        y=torch.tensor([1, 0, 2]),
+        train_mask=mask,
+        val_mask=~mask,
+    )
+    graph = Graph.from_pyg(data, name="pyg")
+    assert graph.edges().tolist() == [[0, 1], [1, 2]]
+    assert graph.labels.tolist() == [1, 0, 2]
+    assert {name: given.tolist() for name, given in graph.masks.items()} == {
+        "train": [True, False, False],
+        "valid": [False, True, True],
+    }
+    assert graph.name == "pyg"
+    assert Graph.from_pyg(data, masks={}).masks == {}
+
+
+def test_a_bare_pyg_data_set():
+    data = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=4)
+    graph = Graph.from_pyg(data)
+    assert graph.num_nodes == 4
+    assert graph.features.to_dense().tolist() == np.eye(4).tolist()
+    assert graph.labels is None
+    assert graph.masks == {}
+
+
+def test_pyg_weights_and_tables_of_masks():
+    data = Data(
+        x=torch.eye(2),
+        edge_index=torch.tensor([[0, 1], [1, 0]]),
+        edge_weight=torch.tensor([3.0, 3.0]),
+        train_mask=torch.ones(2, 10, dtype=torch.bool),
+    )
+    graph = Graph.from_pyg(data, weighted=True)
+    assert graph.propagation.to_dense().tolist() == torch.tensor([[0.25, 0.75], [0.75, 0.25]]).tolist()
+    assert graph.masks == {}
+    with pytest.warns(UserWarning, match="weighted=True keeps them"):
+        Graph.from_pyg(data)
+
+
+def test_a_networkx_graph(quiet):
+    g = networkx.Graph()
+    g.add_nodes_from(["c", "a", "b"])
+    g.add_edges_from([("a", "b"), ("c", "a"), ("b", "b")])
+    graph = Graph.from_networkx(g, np.diag([1.0, 2.0, 3.0]), [0, 1, 1])
+    assert graph.edges().tolist() == [[0, 1], [1, 2]]
+    assert graph.features.to_dense().diagonal().tolist() == [1, 2, 3]
+    assert graph.labels.tolist() == [0, 1, 1]
+    assert Graph.from_networkx(g).num_features == 3
+
+
+def test_networkx_attributes():
+    g = networkx.path_graph(3)
+    for node in g:
+        g.nodes[node].update(vector=[node, 1.0], group=node % 2)
+    graph = Graph.from_networkx(g, "vector", "group")
+    assert graph.features.to_dense().tolist() == [[0, 1], [1, 1], [2, 1]]
+    assert graph.labels.tolist() == [0, 1, 0]
+    del g.nodes[1]["group"], g.nodes[2]["vector"]
+    with pytest.raises(ValueError, match=r"^labels: node 1 has no attribute 'group'"):
+        Graph.from_networkx(g, None, "group")
+    with pytest.raises(ValueError, match=r"^features: node 2 has no attribute 'vector'"):
+        Graph.from_networkx(g, "vector")
+
+
+def test_networkx_kinds():
+    directed = networkx.DiGraph([(0, 1), (1, 2)])
+    with pytest.warns(UserWarning, match="got a directed graph"):
+        assert Graph.from_networkx(directed).num_edges == 2
+    weighted = networkx.Graph()
+    weighted.add_edge(0, 1, weight=4.0)
+    with pytest.warns(UserWarning, match="weighted=True keeps them"):
+        assert Graph.from_networkx(weighted).num_edges == 1
+    assert Graph.from_networkx(weighted, weighted=True).propagation.to_dense()[0, 1] > 0.7
+    with pytest.raises(ValueError, match=r"^g: got a graph without nodes"):
+        Graph.from_networkx(networkx.Graph())
+
+
+# --- Graph: made simple and symmetric --------------------------------------------------------------------------------
+
+
+def test_duplicates_count_once_and_loops_are_dropped(quiet):
+    row, col = [0, 1, 0, 1, 2, 2, 3, 3], [1, 0, 1, 0, 2, 3, 2, 3]
+    graph = Graph(scipy.sparse.coo_matrix((np.ones(8), (row, col)), shape=(4, 4)))
+    assert graph.edges().tolist() == [[0, 1], [2, 3]]
+    assert graph.adjacency.values.tolist() == [1, 1, 1, 1]
+
+
+def test_explicit_zeros_are_not_edges(quiet):
+    given = scipy.sparse.coo_matrix(([1.0, 1.0, 0.0, 0.0], ([0, 1, 1, 2], [1, 0, 2, 1])), shape=(3, 3))
+    assert Graph(given).edges().tolist() == [[0, 1]]
+
+
+def test_a_directed_graph_becomes_undirected_with_a_warning():
+    with pytest.warns(UserWarning, match="adjacency: got a directed graph, which is made undirected") as caught:
+        graph = Graph([[0, 1, 0], [0, 0, 0], [0, 1, 0]])
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert graph.edges().tolist() == [[0, 1], [1, 2]]
+    assert torch.equal(graph.adjacency.to_dense(), graph.adjacency.to_dense().T)
+
+
+def test_weights_are_ignored_with_a_warning():
+    with pytest.warns(
+        UserWarning, match="adjacency: got edge weights other than 1, which are ignored; weighted=True"
+    ) as caught:
+        graph = Graph(3 * TRIANGLE)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert_same_bits(graph.propagation.to_dense(), Graph(TRIANGLE).propagation.to_dense())
+
+
+def test_weights_are_kept_in_the_propagation_matrix_only(quiet):
+    weights = np.array([[0, 2, 0.5], [2, 0, 0], [0.5, 0, 0]])
+    graph = Graph(weights, weighted=True, dtype=torch.float64)
+    assert graph.adjacency.values.tolist() == [1, 1, 1, 1]
+    looped = weights + np.eye(3)
+    scale = np.diag(looped.sum(axis=1) ** -0.5)
+    assert_close(graph.propagation.to_dense(), torch.tensor(scale @ looped @ scale), terms=3, name="propagation")
+
+
+def test_weights_of_a_directed_graph_and_of_repeated_edges():
+    """Repeated edges add their weights; of two directions the larger weight counts."""
+    given = scipy.sparse.coo_matrix(([1.0, 2.0, 5.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    with pytest.warns(UserWarning, match="got a directed graph"):
+        graph = Graph(given, weighted=True)
+    assert graph.propagation.to_dense()[0, 1] == pytest.approx(5 / 6)
+
+
+@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.given(st.integers(1, 8), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20))
+def test_any_list_of_pairs_becomes_a_simple_graph(n, pairs):
+    pairs = [(i % n, k % n) for i, k in pairs]
+    index = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = Graph.from_edge_index(index, num_nodes=n)
+    want = sorted({(min(p), max(p)) for p in pairs if p[0] != p[1]})
+    assert [tuple(edge) for edge in graph.edges().tolist()] == want
+    assert graph.num_edges == len(want)
+    assert_well_formed(graph.adjacency)
+    assert_well_formed(graph.propagation)
+    own = networkx.Graph(want)
+    own.add_nodes_from(range(n))
+    looped = networkx.to_numpy_array(own, nodelist=range(n)) + np.eye(n)
+    scale = np.diag(looped.sum(axis=1) ** -0.5)
+    assert_close(graph.propagation.to_dense(), torch.tensor(scale @ looped @ scale), terms=n, name="propagation")
+
+
+# --- Graph: derived --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", cases.GRAPHS)
+def test_propagation_against_scipy(name):
+    graph = cases.graph(name)
+    looped = graph.adjacency.to_scipy() + scipy.sparse.identity(graph.num_nodes)
+    scale = scipy.sparse.diags(np.asarray(looped.sum(axis=1)).ravel() ** -0.5)
+    matrix = graph.propagation
+    assert_well_formed(matrix)
+    assert_close(matrix.to_dense(), torch.tensor((scale @ looped @ scale).toarray()), terms=17, name="propagation")
+    assert_same_bits(matrix.to_dense().T, matrix.to_dense())
+    assert graph.propagation is matrix
+
+
+@pytest.mark.parametrize("name", cases.GRAPHS)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_parts_of_the_edges(name, weighted):
+    """propagation_without and with_edges say the same, for none, some and all of the edges."""
+    adjacency = cases.graph(name).adjacency.to_scipy()
+    if weighted:
+        adjacency.data = (
+            1.0 + (adjacency.indices * np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))) % 5
+        )
+    graph = Graph(adjacency, weighted=weighted, labels=range(adjacency.shape[0]), dtype=torch.float64)
+    masks = [
+        torch.arange(graph.num_edges) % 3 != 0,
+        torch.zeros(graph.num_edges).bool(),
+        torch.ones(graph.num_edges).bool(),
+    ]
+    for kept in masks:
+        part = graph.with_edges(graph.edges()[kept])
+        assert torch.equal(part.edges(), graph.edges()[kept])
+        assert_well_formed(part.adjacency)
+        dense = np.zeros(adjacency.shape)
+        for i, k in graph.edges()[kept].tolist():
+            dense[i, k] = dense[k, i] = adjacency[i, k]
+        looped = dense + np.eye(len(dense))
+        scale = np.diag(looped.sum(axis=1) ** -0.5)
+        want = torch.tensor(scale @ looped @ scale)
+        assert_close(part.propagation.to_dense(), want, terms=17, name="propagation of the part")
+        assert_same_bits(graph.propagation_without(kept).to_dense(), part.propagation.to_dense())
+        assert graph.propagation_without(kept).symmetric
+        assert part.features is graph.features
+        assert part.labels is graph.labels
+    assert_same_bits(graph.propagation_without(None).to_dense(), graph.propagation.to_dense())
+    assert graph.num_edges == adjacency.nnz // 2, "the graph itself was changed"
+
+
+def test_edges_may_be_given_in_any_order_direction_and_library():
+    graph = Graph(TRIANGLE)
+    for given in ([[2, 1], [0, 1]], np.array([[1, 0], [1, 2], [0, 1]]), torch.tensor([[0, 1], [1, 2]])):
+        assert graph.with_edges(given).edges().tolist() == [[0, 1], [1, 2]]
+    for empty in ([], np.empty((0, 2), np.int64), torch.empty(0, 2, dtype=torch.int64)):
+        assert graph.with_edges(empty).num_edges == 0
+
+
+def test_edges_of_another_shape():
+    with pytest.raises(ValueError, match=r"^edges: got shape \(3,\), want \[m, 2\]$"):
+        Graph(TRIANGLE).with_edges([0, 1, 2])
+
+
+def test_edges_in_32_bits_of_many_nodes():
+    graph = Graph.from_edge_index([[99_998, 99_999], [99_999, 99_998]], num_nodes=100_000)
+    assert graph.with_edges(torch.tensor([[99_998, 99_999]], dtype=torch.int32)).num_edges == 1
+
+
+@pytest.mark.parametrize("pair", [[0, 3], [1, 1], [0, 4], [0, 5], [-1, 2], [1, -2], [3, 0]])
+def test_edges_that_are_not_there(pair):
+    """Also numbers beyond the nodes, which must not be taken for another pair: 0 * 4 + 6 is 1 * 4 + 2."""
+    for given in ([pair], [[0, 1], pair], [[0, 6]]):
+        with pytest.raises(ValueError, match=r"^edges: got pairs that are not edges of this graph, want rows of graph"):
+            Graph(TRIANGLE).with_edges(given)
+
+
+def test_edges_of_fractions():
+    with pytest.raises(TypeError, match=r"^edges: got torch.float32, want integers"):
+        Graph(TRIANGLE).with_edges(torch.tensor([[0.0, 1.0]]))
+
+
+def test_with_features():
+    graph = Graph(TRIANGLE, labels=[0, 1, 2, 3], dtype=torch.float64)
+    other = graph.with_features(np.ones((4, 2)))
+    assert other.num_features == 2
+    assert other.dtype == other.features.dtype == torch.float64
+    assert other.adjacency is graph.adjacency
+    assert other.labels is graph.labels
+    assert graph.num_features == 4
+    with pytest.raises(ValueError, match=r"^features: got 3 rows, want one per node: 4"):
+        graph.with_features(np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"^features: got no columns, want at least one"):
+        graph.with_features(np.ones((4, 0)))
+    with pytest.raises(TypeError, match=r"^features: got str"):
+        graph.with_features("identity")
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_graph_to_another_dtype(weighted):
+    mask = np.array([True, False, True, False])
+    graph = (
+        Graph(TRIANGLE * 2, labels=[0, 1, 2, 3], masks={"train": mask}, weighted=True) if weighted else Graph(TRIANGLE)
+    )
+    double = graph.to(dtype=torch.float64)
+    assert double.dtype == double.features.dtype == double.propagation.dtype == torch.float64
+    want = Graph(TRIANGLE * (2 if weighted else 1), weighted=weighted, dtype=torch.float64)
+    assert_same_bits(double.propagation.to_dense(), want.propagation.to_dense())
+    assert graph.dtype == graph.propagation.dtype == torch.float32
+    assert torch.equal(double.edges(), graph.edges())
+    assert double.to("cpu").dtype == torch.float64
+    if weighted:
+        assert double.labels.tolist() == [0, 1, 2, 3]
+        assert double.masks["train"].tolist() == mask.tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_graph_to_a_gpu_and_back():
+    graph = Graph(TRIANGLE, labels=[0, 1, 2, 3], masks={"train": np.array([True, False, True, False])})
+    there = graph.to("cuda")
+    parts = (there.adjacency, there.propagation, there.features, there.features.transposed, there.adjacency.non_edges)
+    assert all(part.device.type == "cuda" for part in parts[:-1])
+    assert there.labels.device.type == there.masks["train"].device.type == there.edges().device.type == "cuda"
+    assert_close(there.propagation.to_dense(), graph.propagation.to_dense().double(), terms=4, name="propagation")
+    assert there.adjacency.non_edges.pairs(torch.arange(3, device="cuda")).tolist() == [[0, 3], [1, 3], [2, 3]]
+    assert torch.equal(there.to("cpu").adjacency.to_dense(), graph.adjacency.to_dense())
+    assert Graph(torch.tensor(TRIANGLE), torch.eye(4, device="cuda")).device.type == "cuda"
+
+
+# --- Graph: labels and masks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [2, 0, 1, -1],
+        np.array([2, 0, 1, -1], np.int8),
+        torch.tensor([2, 0, 1, -1]),
+        torch.tensor([2.0, 0.0, 1.0, -1.0]),
+        np.array([[2], [0], [1], [-1]]),
+        torch.tensor([[2], [0], [1], [-1]]),
+    ],
+    ids=["list", "int8", "int64", "whole floats", "column", "torch column"],
+)
+def test_labels(labels):
+    graph = Graph(TRIANGLE, labels=labels)
+    assert graph.labels.dtype == torch.int64
+    assert graph.labels.tolist() == [2, 0, 1, -1]
+
+
+@pytest.mark.parametrize("kind", [bool, int, float])
+def test_one_hot_labels(kind):
+    one_hot = np.eye(3)[[2, 0, 1, 1]].astype(kind)
+    for given in (one_hot, torch.tensor(one_hot), one_hot.tolist()):
+        assert Graph(TRIANGLE, labels=given).labels.tolist() == [2, 0, 1, 1]
+    assert Graph(TRIANGLE, labels=np.array([[0.1, 0.9], [0.6, 0.4], [0.2, 0.8], [1, 0]])).labels.tolist() == [
+        1,
+        0,
+        1,
+        0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        ([0, 1, 2], ValueError, r"labels: got shape \(3,\), want one label per node: \[4\]"),
+        (np.eye(3), ValueError, r"labels: got shape \(3,\), want one label per node: \[4\]"),
+        (np.zeros((4, 2, 2)), ValueError, r"labels: got shape \(4, 2, 2\), want one label per node: \[4\]"),
+        (3, ValueError, r"labels: got shape \(\), want one label per node: \[4\]"),
+        (np.zeros((4, 0)), ValueError, r"labels: got shape \(4, 0\), want one label per node: \[4\]"),
+        (list("abca"), TypeError, r"labels: got values of type <U1, want integers"),
+        ([0.5, 1, 2, 3], TypeError, r"labels: got values of type float64, want integers"),
+        ([np.nan, 1, 2, 3], TypeError, r"labels: got values of type float64, want integers"),
+        ([np.inf, 1, 2, 3], TypeError, r"labels: got values of type float64, want integers"),
+        ([1j, 1, 2, 3], TypeError, r"labels: got values of type complex128, want integers"),
+        ([None, 1, 2, 3], TypeError, r"labels: got values of type object, want integers"),
+    ],
+)
+def test_wrong_labels(labels, error, message):
+    with pytest.raises(error) as caught:
+        Graph(TRIANGLE, labels=labels)
+    assert type(caught.value) is error
+    caught.match(f"^{message}$")
+
+
+def test_masks():
+    given = {"train": [True, False, False, True], "test": np.zeros(4, bool), "extra": torch.ones(4).bool()}
+    graph = Graph(TRIANGLE, masks=given)
+    assert {name: mask.tolist() for name, mask in graph.masks.items()} == {
+        "train": [True, False, False, True],
+        "test": [False] * 4,
+        "extra": [True] * 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("mask", "got"),
+    [
+        ([True, False], r"torch.bool \(2,\)"),
+        ([0, 1, 0, 1], r"torch.int64 \(4,\)"),
+        (torch.ones(4), r"torch.float32 \(4,\)"),
+        (np.ones((4, 1), bool), r"torch.bool \(4, 1\)"),
+    ],
+)
+def test_wrong_masks(mask, got):
+    with pytest.raises(ValueError, match=rf"^masks\['train'\]: got {got}, want torch.bool \(4,\)$"):
+        Graph(TRIANGLE, masks={"train": mask})
+
+
+# --- Graph: refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((np.ones((2, 3)),), ValueError, r"adjacency: got shape 2 x 3, want a square matrix"),
+        ((np.ones((0, 0)),), ValueError, r"adjacency: got a graph without nodes, want at least one"),
+        ((np.ones(4),), ValueError, r"adjacency: got 1 dimensions \(shape \(4,\)\), want 2"),
+        (
+            ([[0, -2], [-2, 0]],),
+            ValueError,
+            r"adjacency: got a negative edge weight \(-2.0\), want weights of 0 and above",
+        ),
+        (([[0, np.inf], [np.inf, 0]],), ValueError, r"adjacency: got 2 values that are NaN or infinite .*"),
+        ((None,), TypeError, r"adjacency: got NoneType, want .*"),
+        ((np.eye(2).astype(complex),), TypeError, r"adjacency: got values of type complex128, want real numbers"),
+        ((np.eye(2).astype(object),), TypeError, r"adjacency: got values of type object, want real numbers"),
+        ((np.eye(2), np.ones((3, 2))), ValueError, r"features: got 3 rows, want one per node: adjacency has 2 nodes"),
+        ((np.eye(2), np.ones(2)), ValueError, r"features: got 1 dimensions \(shape \(2,\)\), want 2"),
+        ((np.eye(2), np.ones((2, 0))), ValueError, r"features: got no columns, want at least one feature .*"),
+        ((np.eye(2), [[np.nan], [1]]), ValueError, r"features: got 1 values that are NaN or infinite .*"),
+        ((np.eye(2), [["a"], ["b"]]), TypeError, r"features: got values of type <U1, want real numbers"),
+        (
+            (np.eye(2), np.array([[1e39], [1]])),
+            ValueError,
+            r"features: got 1e\+39 at row 0, column 0, .* torch.float32 .*",
+        ),
+    ],
+)
+def test_refused_graphs(arguments, error, message):
+    with pytest.raises(error) as caught:
+        Graph(*arguments)
+    assert type(caught.value) is error
+    caught.match(f"^{message}$")
+
+
+def test_a_weight_that_float32_cannot_hold():
+    with pytest.raises(ValueError, match=r"^adjacency: got 1e\+39 at row 0, column 1, .* torch.float32"):
+        Graph([[0, 1e39], [1e39, 0]], weighted=True)
+
+
+def test_negative_features_are_welcome():
+    assert Graph(np.eye(2), [[-1.0], [2.0]]).features.to_dense().tolist() == [[-1], [2]]
+
+
+def test_a_graph_of_one_node():
+    graph = Graph(np.ones((1, 1)))
+    assert (graph.num_nodes, graph.num_edges) == (1, 0)
+    assert graph.propagation.to_dense().tolist() == [[1.0]]
+    assert graph.edges().shape == (0, 2)
+    assert graph.adjacency.non_edges.count == 0
+
+
+def test_isolated_nodes_propagate_to_themselves():
+    matrix = Graph(undirected((0, 1), n=4)).propagation.to_dense()
+    assert matrix[2:].tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
+    assert matrix[:2, :2].flatten().tolist() == pytest.approx([0.5] * 4)

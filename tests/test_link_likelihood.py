@@ -1,0 +1,255 @@
+"""link_likelihood: log p(A | Z) over ordered pairs, all of them or all links and drawn non-edges."""
+
+import itertools
+import math
+
+import cases
+import contract
+import numpy as np
+import pytest
+import slow
+import torch
+from cases import normal
+from contract import columns, converted, refuse, tensor_refusals
+from tolerances import assert_close, assert_same_bits
+
+from seegera_fast import Graph, SparseMatrix, ops, use_backend
+
+
+def links(name="random", d=5, *, samples=2, pos_weight=1.0, self_loops=True, negatives="all", mean=False, scale=0.6):
+    def arguments():
+        graph = cases.graph(name)
+        weight = torch.tensor(pos_weight, dtype=torch.float64) if isinstance(pos_weight, list) else pos_weight
+        return {
+            "z": scale * normal(graph.num_nodes, samples, d) / d**0.25,
+            "adjacency": graph.adjacency,
+            "pos_weight": weight,
+            "self_loops": self_loops,
+            "negatives": negatives,
+            "seed": 6,
+            "reduction": "mean" if mean else "sum",
+        }
+
+    return arguments
+
+
+CASES = {
+    **{name: links(name, pos_weight=2.5) for name in cases.GRAPHS},
+    **{f"{name} without loops": links(name, self_loops=False) for name in cases.GRAPHS},
+    **{f"{name}, mean": links(name, mean=True) for name in ("one_node", "path")},
+    **{f"{name}, mean without loops": links(name, mean=True, self_loops=False) for name in ("one_node", "path", "hub")},
+    **{f"{name}, drawn": links(name, negatives=3, pos_weight=2.5) for name in ("no_edges", "path", "hub", "random")},
+    **{f"d {d}": links(d=d) for d in cases.WIDTHS},
+    **{f"d {d}, drawn": links(d=d, negatives=20) for d in cases.WIDTHS},
+    **{f"{j} samples": links(samples=j, mean=True) for j in (1, 5)},
+    **{f"{j} samples, drawn": links(samples=j, negatives=9, mean=True, self_loops=False) for j in (1, 5)},
+    "more drawn than edges": links("path", negatives=10),
+    "weight 0": links(pos_weight=0),
+    "weight of an int": links(pos_weight=3),
+    "weight of a tensor": links(pos_weight=[2.5]),
+    "weight of a tensor, drawn": links(pos_weight=[2.5], negatives=7),
+    "no width": links(d=0),
+    "far apart": links(scale=1e2),
+    "far apart, drawn": links(scale=1e2, negatives=30),
+    "scores of 1e4": links("path", 2, scale=150),
+    "all zero": links(scale=0.0),
+}
+
+REFUSALS = [
+    *tensor_refusals("z"),
+    *contract.sparse_refusals("adjacency"),
+    *contract.SEED_REFUSALS,
+    *contract.weight_refusals("pos_weight"),
+    refuse("two dimensions", ValueError, r"z: got shape \(17, 10\), want 3 dimensions", z=lambda t: t.flatten(1)),
+    refuse("no samples", ValueError, "z's number of samples: got 0, want at least 1", z=lambda t: t[:, :0]),
+    refuse(
+        "another graph",
+        ValueError,
+        r"adjacency: got shape \(6, 6\), want \(17, 17\), a row per row of z",
+        adjacency=lambda _: cases.graph("path").adjacency,
+    ),
+    refuse(
+        "not symmetric",
+        ValueError,
+        "adjacency: is not known to be symmetric, want graph.adjacency",
+        adjacency=lambda m: m.with_values(m.values),
+    ),
+    refuse("reduction", ValueError, "reduction: got 'none', want one of 'sum', 'mean'", reduction="none"),
+    refuse("no negatives", ValueError, 'negatives: got 0, want "all" or 1 to [0-9]+, the number of .*', negatives=0),
+    refuse(
+        "too many negatives",
+        ValueError,
+        'negatives: got 999, want "all" or 1 to [0-9]+, the number of .*',
+        negatives=999,
+    ),
+    refuse("negatives of a word", TypeError, "negatives: got 'some', want \"all\" or an int", negatives="some"),
+    refuse("negatives of a fraction", TypeError, 'negatives: got 3.0, want "all" or an int', negatives=3.0),
+    refuse("negatives of a bool", TypeError, 'negatives: got True, want "all" or an int', negatives=True),
+    refuse(
+        "two dtypes",
+        TypeError,
+        "adjacency: got torch.float64 where z is torch.float32, want one dtype",
+        z=lambda t: t.float(),
+    ),
+    refuse("two devices", ValueError, "adjacency: is on cpu and z on meta, want one device", z=lambda t: t.to("meta")),
+]
+
+
+class TestLinkLikelihood(contract.SeededOperation):
+    operation = "link_likelihood"
+    differentiable = ("z",)
+    cases = CASES
+    smooth = ("random", "random, drawn", "path, mean without loops", "one_node", "weight of a tensor")
+    typical = ("random", "random, drawn", "hub, mean without loops")
+    refusals = REFUSALS
+
+    @staticmethod
+    def slow(z, adjacency, pos_weight, self_loops, negatives, seed, reduction):
+        """A loop over pairs; drawn pairs by Python integers from the list of non-edges."""
+        n = z.shape[0]
+        linked = adjacency.to_dense() != 0
+        pairs = list(itertools.combinations(range(n), 2))
+        apart = [(i, k) for i, k in pairs if not linked[i, k]]
+        factor = 1.0
+        if negatives != "all":
+            factor = len(apart) / negatives
+            apart = [apart[r] for r in slow.integers(seed, "negatives", negatives, len(apart))]
+        totals = []
+        for j in range(z.shape[1]):
+
+            def log_sigmoid(i, k, sign, j=j):
+                score = sign * sum(float(a) * float(b) for a, b in zip(z[i, j], z[k, j], strict=True))
+                return -math.log1p(math.exp(-score)) if score > 0 else score - math.log1p(math.exp(score))
+
+            total = 2 * float(pos_weight) * sum(log_sigmoid(i, k, 1) for i, k in pairs if linked[i, k])
+            total += 2 * factor * sum(log_sigmoid(i, k, -1) for i, k in apart)
+            if self_loops:
+                total += float(pos_weight) * sum(log_sigmoid(i, i, 1) for i in range(n))
+            totals.append(total / max(1, n * n if self_loops else n * (n - 1)) if reduction == "mean" else total)
+        return torch.tensor(totals, dtype=torch.float64)
+
+    @staticmethod
+    def terms(arguments):
+        n, _, d = arguments["z"].shape
+        return n * n + d
+
+    @staticmethod
+    def large():
+        return {
+            "z": 0.3 * normal(700, 2, 40),
+            "adjacency": cases.large_graph().adjacency,
+            "pos_weight": 2.0,
+            "self_loops": True,
+            "negatives": "all",
+            "seed": 6,
+            "reduction": "sum",
+        }
+
+
+@pytest.fixture(params=columns("link_likelihood"))
+def column(request):
+    with use_backend(request.param.backend):
+        yield request.param
+
+
+def graphs_of(n):
+    """All simple graphs on n nodes."""
+    pairs = list(itertools.combinations(range(n), 2))
+    for present in itertools.product([0, 1], repeat=len(pairs)):
+        dense = np.zeros((n, n))
+        for (i, k), one in zip(pairs, present, strict=True):
+            dense[i, k] = dense[k, i] = one
+        yield Graph(dense, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_probabilities_of_all_graphs_sum_to_one(column, n):
+    """Ordered pairs count each link twice, so half of the sum is the log probability of a simple graph."""
+    z = normal(n, 2, 3).to(column.device)
+    logs = [
+        ops.link_likelihood(z, graph.adjacency.to(device=column.device), self_loops=False) / 2 for graph in graphs_of(n)
+    ]
+    total = torch.stack(logs).exp().sum(dim=0)
+    assert_close(total, torch.ones(2, dtype=torch.float64), terms=64, name="sum over graphs")
+
+
+def test_self_loops_add_their_own_terms(column):
+    """The pairs (i, i) have target 1: log sigmoid of the squared norms, weighted as links."""
+    given = converted(links(pos_weight=2.5)(), torch.float64, column.device)
+    with_loops = ops.link_likelihood(**given)
+    without = ops.link_likelihood(**{**given, "self_loops": False})
+    own = 2.5 * torch.nn.functional.logsigmoid((given["z"] ** 2).sum(dim=2)).sum(dim=0)
+    assert_close(with_loops.cpu(), (without + own).cpu(), terms=300, name="self-loops")
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_scores_of_ten_thousand(column, dtype):
+    """A link with a score of -1e4 and a non-edge with 1e4 cost 1e4 in each direction, to the digit."""
+    graph = Graph.from_edge_index([[0, 1], [1, 0]], num_nodes=3, dtype=dtype).to(device=column.device)
+    z = torch.tensor([[[100.0]], [[-100.0]], [[100.0]]], dtype=dtype, device=column.device, requires_grad=True)
+    value = ops.link_likelihood(z, graph.adjacency, pos_weight=2.0, self_loops=False)
+    # (0, 1) is a link with score -1e4, (0, 2) a non-edge with 1e4, (1, 2) a non-edge with -1e4.
+    assert value.tolist() == [-2 * (2.0 * 1e4 + 1e4)]
+    (gradient,) = torch.autograd.grad(value.sum(), z)
+    assert gradient.flatten().tolist() == [2 * (2.0 * -100.0 - 100.0), 2 * 2.0 * 100.0, 2 * -100.0]
+
+
+@pytest.mark.parametrize("name", ["path", "hub", "no_edges"])
+def test_drawn_non_edges_are_unbiased(column, name):
+    """One drawn pair gives one of as many values as there are non-edges; their plain mean is the sum over all pairs."""
+    given = converted(links(name, 3, negatives=1, pos_weight=2.0)(), torch.float64, column.device)
+    count = given["adjacency"].non_edges.count
+    seed_of = {slow.integers(seed, "negatives", 1, count)[0]: seed for seed in range(12 * count)}
+    assert sorted(seed_of) == list(range(count))
+    values = torch.stack([ops.link_likelihood(**{**given, "seed": seed}) for seed in seed_of.values()])
+    want = ops.link_likelihood(**{**given, "negatives": "all"}).cpu()
+    assert_close(values.mean(dim=0), want, terms=400, name="mean over all draws")
+
+
+def test_many_draws_come_near_the_whole_sum(column):
+    """The mean over 100 seeds of 10 pairs is within five standard errors of all pairs."""
+    given = converted(links("random", 3, negatives=10)(), torch.float64, column.device)
+    values = torch.stack([ops.link_likelihood(**{**given, "seed": seed}) for seed in range(100)])
+    error = values.std(dim=0) / 100**0.5
+    assert ((values.mean(dim=0) - ops.link_likelihood(**{**given, "negatives": "all"})).abs() < 5 * error).all()
+
+
+@pytest.mark.parametrize("negatives", ["all", 7])
+def test_samples_do_not_see_each_other(column, negatives):
+    """The same non-edges for all samples: equal samples have equal values, and each is what it is alone."""
+    given = converted(links(samples=1, negatives=negatives)(), torch.float64, column.device)
+    alone = ops.link_likelihood(**given).cpu()
+    other = normal(17, 1, 5, seed=8).to(column.device)
+    together = ops.link_likelihood(**{**given, "z": torch.cat([given["z"], other, given["z"]], dim=1)}).cpu()
+    assert_close(together[[0, 2]], alone.repeat(2), terms=300, name="a sample in company")
+    assert together[0] == together[2]
+
+
+@pytest.mark.parametrize("negatives", ["all", 7])
+def test_values_of_the_adjacency_are_not_looked_at(column, negatives):
+    given = converted(links(negatives=negatives)(), torch.float64, column.device)
+    matrix = given["adjacency"]
+    for factor in (0, 2):
+        other = SparseMatrix(matrix.rowptr, matrix.col, factor * matrix.values, matrix.shape, symmetric=True)
+        assert_same_bits(ops.link_likelihood(**{**given, "adjacency": other}), ops.link_likelihood(**given))
+
+
+@pytest.mark.parametrize("negatives", ["all", 7])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_a_weight_of_one_element_is_a_number(column, negatives, shape, dtype):
+    """Whatever its shape and type: the result keeps the shape and the type of z."""
+    given = converted(links(pos_weight=3.0, negatives=negatives)(), torch.float32, column.device)
+    weight = torch.full(shape, 3, dtype=dtype, device=column.device)
+    assert_same_bits(ops.link_likelihood(**{**given, "pos_weight": weight}), ops.link_likelihood(**given))
+
+
+def test_defaults(column):
+    given = converted(links()(), torch.float64, column.device)
+    assert_same_bits(ops.link_likelihood(given["z"], given["adjacency"]), ops.link_likelihood(**given))
+
+
+def test_a_complete_graph_has_nothing_to_draw():
+    given = links("complete")()
+    with pytest.raises(ValueError, match='negatives: got 1, want "all"'):
+        ops.link_likelihood(**{**given, "negatives": 1})

@@ -1,0 +1,204 @@
+"""mixture_density: log Omega with one mixture per row, summed over rows."""
+
+import math
+
+import cases
+import contract
+import pytest
+import scipy.integrate
+import scipy.special
+import torch
+from cases import normal
+from contract import columns
+from tolerances import assert_close, assert_same_bits
+from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
+
+from seegera_fast import ops, reference, use_backend
+
+
+def mixture(n=5, d=4, j=2, k=3, *, shared=True, spread=1.0, log_var=None, far=0.0):
+    """Arguments of both densities; the samples lie ``far`` from the means."""
+
+    def arguments():
+        draws = 1 if shared else k + j
+        given = 0.5 * normal(n, draws, d, seed=2) if log_var is None else torch.full((n, draws, d), log_var).double()
+        return {"z": far + normal(n, j, d), "means": spread * normal(n, k + j, d, seed=1), "log_var": given}
+
+    return arguments
+
+
+CASES = {
+    **{f"J {j}, K {k}": mixture(j=j, k=k) for j, k in cases.SAMPLES},
+    **{f"J {j}, K {k}, own variances": mixture(j=j, k=k, shared=False) for j, k in cases.SAMPLES},
+    **{f"d {d}": mixture(d=d) for d in cases.WIDTHS},
+    **{f"d {d}, own variances": mixture(3, d, shared=False) for d in cases.WIDTHS},
+    "one row": mixture(n=1),
+    "no rows": mixture(n=0),
+    "no width": mixture(d=0),
+    "many components": mixture(3, 3, 2, 17, shared=False),
+    "far from the means": mixture(far=1e3),
+    "far apart means": mixture(spread=1e3),
+    "narrow": mixture(log_var=-20.0),
+    "wide": mixture(log_var=20.0),
+}
+
+REFUSALS = [
+    *(refusal for name in ("z", "means", "log_var") for refusal in contract.tensor_refusals(name)),
+    contract.refuse(
+        "two dimensions", ValueError, r"z: got shape \(5, 8\), want 3 dimensions", z=lambda t: t.flatten(1)
+    ),
+    contract.refuse("no samples", ValueError, "z's number of samples: got 0, want at least 1", z=lambda t: t[:, :0]),
+    contract.refuse(
+        "rows of the means", ValueError, r"means: got shape \(4, 5, 4\), want \[5, any, 4\]", means=lambda t: t[1:]
+    ),
+    contract.refuse(
+        "width of the means", ValueError, r"means: got shape \(5, 5, 3\), want .*", means=lambda t: t[..., 1:]
+    ),
+    contract.refuse(
+        "too few means",
+        ValueError,
+        "means: got 1 draws, want at least one for each of the 2 samples of z",
+        means=lambda t: t[:, :1],
+    ),
+    contract.refuse(
+        "rows of the variances",
+        ValueError,
+        r"log_var: got shape \(4, 1, 4\), want \[5, any, 4\]",
+        log_var=lambda t: t[1:],
+    ),
+    contract.refuse(
+        "draws of the variances",
+        ValueError,
+        r"log_var: got shape \(5, 2, 4\), want 1 or 5 draws",
+        log_var=lambda t: t.repeat(1, 2, 1),
+    ),
+    contract.refuse(
+        "two dtypes",
+        TypeError,
+        "means: got torch.float32 where z is torch.float64, want one dtype",
+        means=lambda t: t.float(),
+    ),
+    contract.refuse(
+        "two devices", ValueError, "log_var: is on meta and z on cpu, want one device", log_var=lambda t: t.to("meta")
+    ),
+]
+
+
+def terms(arguments):
+    n, _, d = arguments["z"].shape
+    return n * d + arguments["means"].shape[1]
+
+
+def large():
+    return {"z": normal(700, 3, 67), "means": normal(700, 7, 67, seed=1), "log_var": 0.3 * normal(700, 1, 67, seed=2)}
+
+
+class TestMixtureDensity(contract.Operation):
+    operation = "mixture_density"
+    differentiable = ("z", "means", "log_var")
+    cases = CASES
+    smooth = ("J 2, K 3", "J 2, K 3, own variances", "J 1, K 0", "d 33", "one row")
+    typical = ("J 2, K 3", "J 2, K 3, own variances")
+    refusals = REFUSALS
+    terms = staticmethod(terms)
+    large = staticmethod(large)
+
+    @staticmethod
+    def slow(z, means, log_var):
+        n, samples, _ = z.shape
+        if n == 0:
+            return torch.zeros(samples, dtype=torch.float64)
+        extra = means.shape[1] - samples
+        deviation = (0.5 * log_var).exp().expand(means.shape)
+        logs = []
+        for j in range(samples):
+            own = [*range(extra), extra + j]
+            parts = Independent(Normal(means[:, own], deviation[:, own]), 1)
+            logs.append(
+                MixtureSameFamily(Categorical(torch.ones(n, extra + 1).double()), parts).log_prob(z[:, j]).sum()
+            )
+        return torch.stack(logs)
+
+
+@pytest.fixture(params=columns("mixture_density"))
+def column(request):
+    with use_backend(request.param.backend):
+        yield request.param
+
+
+def test_one_component_is_a_normal_density(column):
+    """K = 0, J = 1: log N(z; mu, diag exp(log_var)), with its constant."""
+    z, mean, log_var = normal(6, 1, 5), normal(6, 1, 5, seed=1), normal(6, 1, 5, seed=2)
+    want = Normal(mean, (log_var / 2).exp()).log_prob(z).sum().reshape(1)
+    got = ops.mixture_density(z.to(column.device), mean.to(column.device), log_var.to(column.device))
+    assert_close(got, want, terms=30, name="normal density")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_integrates_to_one(column, shared):
+    given = contract.converted(mixture(1, 1, 1, 2, shared=shared)(), torch.float64, column.device)
+
+    def density(x):
+        z = torch.full((1, 1, 1), x, dtype=torch.float64, device=column.device)
+        return ops.mixture_density(z, given["means"], given["log_var"]).exp().item()
+
+    total, error = scipy.integrate.quad(density, -15, 15, points=given["means"].flatten().tolist(), epsabs=1e-9)
+    assert abs(total - 1) < 1e-8 + error
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("extra", [1, 4])
+def test_gradient_where_the_exponential_underflows(column, dtype, extra):
+    """At d = 512 each density is below the smallest number; value and gradient are those of logsumexp, not of zeros."""
+    z, means = 3 * normal(4, 1, 512).to(dtype), normal(4, extra + 1, 512, seed=1).to(dtype)
+    log_var = (0.2 * normal(4, 1, 512, seed=2)).to(dtype)
+    leaves = [t.to(column.device).requires_grad_() for t in (z, means, log_var)]
+    value = ops.mixture_density(*leaves)
+    gradients = torch.autograd.grad(value.sum(), leaves)
+
+    z, means, log_var = (t.detach().cpu().double() for t in leaves)
+    precision = torch.exp(-log_var)
+    distance = z - means
+    logs = -0.5 * ((distance**2 * precision).sum(dim=2) + log_var.sum(dim=2) + 512 * math.log(2 * math.pi))
+    assert (logs.exp() == 0).all(), "nothing underflows: the test has lost its point"
+    assert_close(
+        value,
+        torch.from_numpy(scipy.special.logsumexp(logs.numpy(), axis=1) - math.log(extra + 1)).sum().reshape(1),
+        terms=2048,
+        name="value",
+    )
+    share = torch.from_numpy(scipy.special.softmax(logs.numpy(), axis=1))[:, :, None]
+    by_mean = share * distance * precision
+    want = (
+        -by_mean.sum(dim=1, keepdim=True),
+        by_mean,
+        (share * 0.5 * (distance**2 * precision - 1)).sum(dim=1, keepdim=True),
+    )
+    for gradient, expected, name in zip(gradients, want, ("z", "means", "log_var"), strict=True):
+        assert expected.abs().max() > 0.1
+        # A share follows from differences of sums over 512 columns.
+        assert_close(gradient, expected, terms=512 * 512, name=f"gradient of {name}")
+
+
+def test_lies_between_the_best_component_and_the_best_less_log_of_their_number(column):
+    given = mixture(1, 3, 2, 3)()
+    value = ops.mixture_density(**contract.converted(given, torch.float64, column.device)).cpu()
+    best = reference.component_log_density(**given).max(dim=1).values
+    assert (value <= best + 1e-12).all()
+    assert (value >= best - math.log(4) - 1e-12).all()
+
+
+def test_equal_components_count_as_one(column):
+    z, mean, log_var = (normal(4, 1, 3, seed=s).to(column.device) for s in (0, 1, 2))
+    want = ops.mixture_density(z, mean, log_var).cpu()
+    assert_close(ops.mixture_density(z, mean.repeat(1, 5, 1), log_var), want, terms=17, name="five equal components")
+
+
+def test_a_sample_does_not_see_the_means_of_the_others(column):
+    """Sample j's mixture is the K extra draws and its own: the means of another sample change nothing."""
+    given = contract.converted(mixture(j=3, k=2)(), torch.float64, column.device)
+    changed = given["means"].clone()
+    changed[:, 2 + 1] += 7
+    before, after = ops.mixture_density(**given), ops.mixture_density(**{**given, "means": changed})
+    assert_same_bits(after[[0, 2]], before[[0, 2]])
+    assert after[1] != before[1]

@@ -1,0 +1,247 @@
+"""The package as others get it: sdist, wheel and editable install, with a C++ compiler and without one."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("setuptools", minversion="77")
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = Path(sysconfig.get_path("purelib"))
+COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++").split()[0], "g++", "clang++"))), None)
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+# Says what is installed where, as seen from a folder that holds no sources, then calls an operation twice and lists the
+# warnings.
+INSPECT = """
+import importlib.metadata, importlib.util, json, pathlib, warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch
+    import seegera_fast as sf
+    import seegera_fast.kernels.triton
+    matrix = sf.SparseMatrix.from_any(torch.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    results = [sf.ops.sparse_matmul(matrix, torch.tensor([[1.0], [10.0]])).tolist() for _ in range(2)]
+folder = pathlib.Path(sf.__file__).parent
+print(json.dumps({
+    "folder": str(folder),
+    "triton": importlib.util.find_spec("seegera_fast.kernels.triton.sparse_matmul").origin,
+    "searched": [str(pathlib.Path(path)) for path in seegera_fast.kernels.__path__],
+    "same version": importlib.metadata.version("seegera-fast") == sf.__version__,
+    "presets": (folder / "presets.toml").is_file(),
+    "cpu": sf.backends.info()["cpu"]["available"],
+    "instruction set": sf.backends.instruction_set() is not None,
+    "results": results,
+    "warnings": [str(w.message) for w in caught if "seegera_fast" in str(w.message)],
+}))
+"""
+WORKS = {
+    "same version": True,
+    "presets": True,
+    "cpu": True,
+    "instruction set": True,
+    "results": [[[20.0], [31.0]]] * 2,
+    "warnings": [],
+}
+
+
+def run(command, *, cwd, **environment):
+    """Runs a command with the given environment variables changed (None: taken away) and returns its result."""
+    unset = dict.fromkeys(("PYTHONPATH", "SEEGERA_TORCH", "SEEGERA_NATIVE", "SEEGERA_ISA", "SEEGERA_SANITIZE"))
+    merged = {**os.environ, **unset, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment}
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env={name: value for name, value in merged.items() if value is not None},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def succeed(command, *, cwd, **environment):
+    result = run(command, cwd=cwd, **environment)
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the sources, without anything that was built."""
+    copy = tmp_path_factory.mktemp("tree") / "seegera"
+    copy.mkdir()
+    for name in ("setup.py", "pyproject.toml", "CMakeLists.txt", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, copy / name)
+    for name in ("kernels", "seegera_fast"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def sdist(tree, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sdist")
+    command = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    # A folder that is no torch: making an sdist must not look for one.
+    succeed([sys.executable, "-c", command, folder], cwd=tree, SEEGERA_TORCH=str(folder))
+    (archive,) = folder.iterdir()
+    return archive
+
+
+class Environment:
+    """A fresh virtual environment that sees the packages of the running one, except this project."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        venv.create(folder / "env", with_pip=False, symlinks=True)
+        scripts = "Scripts" if os.name == "nt" else "bin"
+        self.python = folder / "env" / scripts / "python"
+        self.elsewhere = folder / "elsewhere"
+        self.elsewhere.mkdir()
+        packages = folder / "packages"
+        packages.mkdir()
+        for entry in PACKAGES.iterdir():
+            if "seegera" not in entry.name and entry.suffix != ".pth" and not entry.name.startswith("__editable__"):
+                (packages / entry.name).symlink_to(entry)
+        place = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        self.site = Path(succeed([self.python, "-c", place], cwd=folder).strip())
+        (self.site / "packages.pth").write_text(f"{packages}\n")
+
+    def install(self, *arguments, **environment):
+        command = [self.python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--verbose", *arguments]
+        return succeed(command, cwd=self.elsewhere, **environment)
+
+    def inspect(self):
+        """Folder of the package, path of a Triton launcher, and what else INSPECT found."""
+        found = json.loads(succeed([self.python, "-c", INSPECT], cwd=self.elsewhere).splitlines()[-1])
+        return Path(found.pop("folder")), Path(found.pop("triton")), found
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return Environment(tmp_path)
+
+
+def test_sdist_holds_the_sources(sdist):
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    sources = [p.relative_to(ROOT) for p in (ROOT / "kernels").rglob("*.*") if p.suffix in (".cpp", ".cu", ".h", ".py")]
+    wanted = {"CMakeLists.txt", "LICENSE", "seegera_fast/presets.toml", *(path.as_posix() for path in sources)}
+    assert wanted <= names
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
+
+
+@needs_compiler
+def test_wheel_from_sdist(sdist, environment, tmp_path):
+    wheels = tmp_path / "wheels"
+    command = [environment.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, sdist]
+    succeed(command, cwd=environment.elsewhere, SEEGERA_CUDA="0")
+    (wheel,) = wheels.iterdir()
+    assert "-cp310-abi3-" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert [name for name in names if name.startswith("seegera_fast/_C.")]
+    assert not [name for name in names if name.startswith(("kernels/", "tests/", "build/"))]
+
+    environment.install(wheel)
+    # Another project's package of that name must not be taken for the checkout.
+    stranger = environment.site / "kernels" / "triton"
+    stranger.mkdir(parents=True)
+    (stranger / "__init__.py").write_text("raise ImportError('not ours')")
+    folder, triton, found = environment.inspect()
+    assert folder == environment.site / "seegera_fast"
+    assert triton == folder / "kernels" / "triton" / "sparse_matmul.py"
+    assert found.pop("searched") == [str(folder / "kernels")]
+    assert found == WORKS
+
+
+@needs_compiler
+def test_editable_install(tree, environment):
+    # What an isolated build leaves: a cache whose programs went away with its environment. Its generator is not the
+    # one in use, so that a build that keeps the cache fails.
+    stale = tree / "build" / "native" / "CMakeCache.txt"
+    stale.parent.mkdir(parents=True, exist_ok=True)
+    gone = environment.folder / "gone"
+    stale.write_text(
+        f"CMAKE_GENERATOR:INTERNAL=Unix Makefiles\nCMAKE_MAKE_PROGRAM:FILEPATH={gone}\nCMAKE_COMMAND:INTERNAL={gone}\n"
+        f"CMAKE_CXX_COMPILER:FILEPATH={gone}\nCMAKE_HOME_DIRECTORY:INTERNAL={tree}\n"
+    )
+    environment.install("--editable", tree, SEEGERA_CUDA="0")
+    folder, triton, found = environment.inspect()
+    assert folder == tree / "seegera_fast"
+    assert triton == tree / "kernels" / "triton" / "sparse_matmul.py"
+    assert found.pop("searched") == [str(folder / "kernels"), str(tree / "kernels")]
+    assert found == WORKS
+
+    # The strict mode links files instead of naming the folder, and builds nothing anew.
+    environment.install("--editable", tree, "--config-settings", "editable_mode=strict", SEEGERA_CUDA="0")
+    folder, triton, found = environment.inspect()
+    assert tree / "build" in folder.parents
+    assert triton.is_file()
+    assert found.pop("searched") == [str(folder / "kernels")]
+    assert found == WORKS
+
+
+def test_without_a_compiler(sdist, environment):
+    empty = environment.folder / "empty"
+    empty.mkdir()
+    output = environment.install(sdist, PATH=str(empty), CXX=None, CUDACXX=None, CUDA_HOME=None)
+    assert "no C++ compiler (CXX, c++, g++, clang++): installing without native code." in output
+    folder, triton, found = environment.inspect()
+    assert folder == environment.site / "seegera_fast"
+    assert triton == folder / "kernels" / "triton" / "sparse_matmul.py"
+    assert found.pop("searched") == [str(folder / "kernels")]
+    (warning,) = found.pop("warnings")
+    assert "without its compiled kernels" in warning
+    assert found == {name: value for name, value in WORKS.items() if name != "warnings"} | {
+        "cpu": False,
+        "instruction set": False,
+    }
+
+
+def build(tree, **environment):
+    return run([sys.executable, "setup.py", "--quiet", "build_ext"], cwd=tree, **{"SEEGERA_CUDA": "0", **environment})
+
+
+@needs_compiler
+def test_a_missing_torch_is_one_sentence(tree, tmp_path):
+    result = build(tree, SEEGERA_TORCH=str(tmp_path))
+    assert result.returncode != 0
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(f"seegera-fast: no torch in {tmp_path}; install torch>=2.11 first")
+
+
+@needs_compiler
+def test_an_old_torch_is_refused(tree, tmp_path):
+    (tmp_path / "version.py").write_text("__version__ = '2.10.1'\n")
+    result = build(tree, SEEGERA_TORCH=str(tmp_path))
+    assert result.returncode != 0
+    assert result.stdout == f"seegera-fast: the torch in {tmp_path} is older than 2.11; upgrade it first.\n"
+
+
+def test_a_wrong_cxx_is_an_error(tree):
+    result = build(tree, CXX="no-such-compiler")
+    assert result.returncode != 0
+    assert "the C++ compiler CXX=no-such-compiler is not there" in result.stdout
+
+
+@needs_compiler
+def test_a_failing_build_shows_the_output_of_the_compiler(tree, tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\necho 'internal compiler error: out of patience'\nexit 1\n")
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    copy = tmp_path / "tree"
+    shutil.copytree(tree, copy, ignore=shutil.ignore_patterns("build", "*.so"))
+    result = build(copy, CXX=str(compiler))
+    assert result.returncode != 0
+    assert "internal compiler error: out of patience" in result.stdout
+    assert "seegera-fast: the native build failed, see above." in result.stdout.splitlines()[-1]

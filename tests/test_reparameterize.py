@@ -1,0 +1,117 @@
+"""reparameterize: mean + exp(log_var / 2) * N(0, I)."""
+
+import cases
+import contract
+import pytest
+import slow
+import torch
+from cases import normal
+from contract import columns, refuse
+from tolerances import assert_close, assert_same_bits
+
+from seegera_fast import ops, use_backend
+
+
+def moments(n, j, d, draws=None, *, seed=4, scale=1.0, log_var=None):
+    draws = j if draws is None else draws
+
+    def arguments():
+        given = normal(n, draws, d, seed=1) if log_var is None else torch.full((n, draws, d), log_var).double()
+        return {"mean": scale * normal(n, j, d), "log_var": given, "seed": seed}
+
+    return arguments
+
+
+CASES = {
+    **{f"width {width}": moments(3, 2, width) for width in cases.WIDTHS},
+    **{f"shared variance, width {width}": moments(3, 2, width, 1) for width in cases.WIDTHS},
+    **{f"seed {seed}": moments(4, 2, 5, seed=seed) for seed in (0, -1, 2**63 - 1, -(2**63))},
+    "one": moments(1, 1, 1),
+    "no rows": moments(0, 2, 3),
+    "no columns": moments(3, 2, 0),
+    "tiny variance": moments(3, 2, 5, log_var=-150.0),
+    "huge variance": moments(3, 2, 5, log_var=80.0),
+    "large mean": moments(3, 2, 5, scale=1e4),
+}
+
+REFUSALS = [
+    *contract.tensor_refusals("mean"),
+    *contract.tensor_refusals("log_var"),
+    *contract.SEED_REFUSALS,
+    refuse("two dimensions", ValueError, r"mean: got shape \(3, 14\), want 3 dimensions", mean=lambda t: t.flatten(1)),
+    refuse("rows", ValueError, r"log_var: got shape \(2, 2, 7\), want \[3, any, 7\]", log_var=lambda t: t[:2]),
+    refuse(
+        "draws",
+        ValueError,
+        r"log_var: got shape \(3, 4, 7\), want 1 or 2 draws",
+        log_var=lambda t: t.repeat(1, 2, 1),
+    ),
+    refuse(
+        "two dtypes",
+        TypeError,
+        "log_var: got torch.float32 where mean is torch.float64, want one dtype",
+        log_var=lambda t: t.float(),
+    ),
+    refuse(
+        "two devices",
+        ValueError,
+        "log_var: is on meta and mean on cpu, want one device",
+        log_var=lambda t: t.to("meta"),
+    ),
+]
+
+
+class TestReparameterize(contract.SeededOperation):
+    operation = "reparameterize"
+    differentiable = ("mean", "log_var")
+    cases = CASES
+    smooth = ("one", "seed 0", "shared variance, width 7")
+    typical = ("width 7", "shared variance, width 7")
+    refusals = REFUSALS
+
+    @staticmethod
+    def slow(mean, log_var, seed):
+        return mean + log_var.exp().sqrt() * slow.normals(seed, tuple(mean.shape))
+
+    @staticmethod
+    def terms(arguments):
+        # The gradient of a shared variance sums over the draws.
+        return max(1, arguments["mean"].shape[1])
+
+    @staticmethod
+    def large():
+        return {"mean": normal(900, 3, 130), "log_var": normal(900, 1, 130, seed=1), "seed": 8}
+
+
+@pytest.fixture(params=columns("reparameterize"))
+def column(request):
+    with use_backend(request.param.backend):
+        yield request.param
+
+
+def test_moments_of_the_draws(column):
+    """Mean, variance, third and fourth moment of 160,000 draws, within five standard deviations."""
+    shape = (10000, 2, 8)
+    mean = torch.full(shape, 3.0, dtype=torch.float64, device=column.device)
+    log_var = torch.full((10000, 1, 8), 2 * torch.tensor(2.0).log().item(), dtype=torch.float64, device=column.device)
+    z = (ops.reparameterize(mean, log_var, 6) - 3) / 2
+    count = z.numel()
+    for power, expected, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs((z**power).mean() - expected) < 5 * (variance / count) ** 0.5, power
+    correlation = torch.corrcoef(z.reshape(10000, 16).T) - torch.eye(16, dtype=torch.float64, device=column.device)
+    assert correlation.abs().max() < 5 / 10000**0.5
+
+
+def test_gradients_are_those_of_the_formula(column):
+    """d/dmean is 1; d/dlog_var is half of (z - mean)."""
+    mean = normal(5, 2, 7).to(column.device).requires_grad_()
+    log_var = normal(5, 2, 7, seed=1).to(column.device).requires_grad_()
+    z = ops.reparameterize(mean, log_var, 2)
+    by_mean, by_log_var = torch.autograd.grad(z.sum(), [mean, log_var])
+    assert_same_bits(by_mean, torch.ones_like(mean))
+    assert_close(by_log_var, ((z - mean) / 2).detach(), terms=2, name="gradient of log_var")
+
+
+def test_a_shared_variance_is_repeated(column):
+    mean, log_var = normal(5, 3, 7).to(column.device), normal(5, 1, 7, seed=1).to(column.device)
+    assert_same_bits(ops.reparameterize(mean, log_var, 2), ops.reparameterize(mean, log_var.repeat(1, 3, 1), 2))
