@@ -40,12 +40,13 @@ Samples weigh(const Tensor& log_likelihood, const Tensor& log_prior, const Tenso
         highest = term <= highest ? highest : term;
     }
     double sum = 0;
-    for (const double term : samples.weights) {
-        sum += std::exp(term - highest);
+    for (double& term : samples.weights) {
+        term = std::exp(term - highest);
+        sum += term;
     }
     samples.total = highest + std::log(sum);
-    for (double& term : samples.weights) {
-        term = std::exp(term - samples.total);
+    for (double& weight : samples.weights) {
+        weight /= sum;
     }
     return samples;
 }

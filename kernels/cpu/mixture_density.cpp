@@ -22,7 +22,7 @@ void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* pr
         row_precisions(p, row, precisions, stride, normalisers);
         row_densities(p, row, precisions, stride, normalisers, densities);
         for (int64_t j = 0; j < p.samples; ++j) {
-            const double* own = densities + j * components;
+            double* own = densities + j * components;
             T* weight = weights + (row * p.samples + j) * components;
             double highest = own[0];
             for (int64_t k = 1; k < components; ++k) {
@@ -30,13 +30,13 @@ void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* pr
             }
             double sum = 0;
             for (int64_t k = 0; k < components; ++k) {
-                sum += exp(own[k] - highest);
+                own[k] = exp(own[k] - highest);
+                sum += own[k];
             }
-            const double total = highest + log(sum);
             for (int64_t k = 0; k < components; ++k) {
-                weight[k] = static_cast<T>(exp(own[k] - total));
+                weight[k] = static_cast<T>(own[k] / sum);
             }
-            values[j] += total - log_components;
+            values[j] += highest + log(sum) - log_components;
         }
     }
 }
