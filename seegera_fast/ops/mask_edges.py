@@ -43,7 +43,8 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
     """
     checks.sparse("looped", looped)
     num_nodes = looped.shape[0]
-    checks.propagation(looped, num_nodes)
+    if looped.shape[1] != num_nodes:
+        raise ValueError(f"looped: got shape {looped.shape}, want a square matrix")
     if not isinstance(edge, torch.Tensor) or edge.dtype != torch.int64 or tuple(edge.shape) != (looped.nnz,):
         got = f"{edge.dtype} {tuple(edge.shape)}" if isinstance(edge, torch.Tensor) else type(edge).__name__
         raise ValueError(f"edge: got {got}, want torch.int64 ({looped.nnz},), one per entry of looped")

@@ -1,0 +1,294 @@
+"""The two contenders in plain PyTorch, for the correlated model with graph convolutions.
+
+``Dense`` computes the way the released program does: dense adjacency and features, noise concatenated to a copy of the
+features for each draw, all n x n and n x l logits, mixture tensors with an axis for each draw and each component.
+``Sparse`` is what a careful user gets from plain PyTorch: CSR products, X W shared by the draws where dropout allows,
+fused losses by torch.compile, one component of the mixture at a time.
+
+Both take the weights of a SeeGera model and, for the comparison of numbers, its very draws. Otherwise they draw by
+torch's own generators.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import nn
+from torch.nn import functional
+
+import seegera_fast as sf
+from seegera_fast.objective import balance
+from seegera_fast.reference.random import normals
+from seegera_fast.seeds import derive_seed, seed_tensor
+
+BCE = functional.binary_cross_entropy_with_logits
+
+
+class Contender(nn.Module):
+    """What the two share: weights, draws, scales."""
+
+    def __init__(self, model: sf.SeeGera, graph: sf.Graph) -> None:
+        super().__init__()
+        config = model.config
+        if (config.variant, config.encoder, config.decoder) != ("correlated", "gcn", "gcn"):
+            raise ValueError("model: want variant 'correlated' with encoder and decoder 'gcn'")
+        self.config, self.graph = config, graph
+        self.samples, self.extra = config.num_importance_samples, config.num_mixture_samples
+        self.weights = nn.ParameterDict(
+            {name.replace(".", "/"): value.detach().clone() for name, value in model.named_parameters()}
+        )
+        self.seed: int | None = None
+        # -log of a normal density's constant, per row: the released program leaves it out of both terms.
+        self.constant = config.embedding_dim / 2 * math.log(2 * math.pi)
+
+    def weight(self, name: str) -> torch.Tensor:
+        return self.weights[name.replace(".", "/")]
+
+    def stack(self, name: str) -> list[torch.Tensor]:
+        layers = self.config.encoder_layers - 1
+        return [self.weight(f"{name}.rest.{index}.weight") for index in range(layers)]
+
+    def noise(self, draws: int) -> torch.Tensor:
+        size = (self.graph.num_nodes, draws, self.config.noise_dim)
+        if self.seed is None:
+            return torch.bernoulli(torch.full(size, self.config.noise_prob))
+        node_seed = derive_seed(self.seed, 2, 0, 0, 0)
+        return sf.ops.draw_noise(node_seed, *size, self.config.noise_prob)
+
+    def normal(self, index: int, like: torch.Tensor) -> torch.Tensor:
+        if self.seed is None:
+            return torch.randn_like(like)
+        return normals(seed_tensor(derive_seed(self.seed, 3, index), like.device), *like.shape, like.dtype)
+
+    def drop(self, values: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(values, self.config.dropout, self.training)
+
+    def head(self, name: str, averaged: torch.Tensor) -> torch.Tensor:
+        hidden = self.drop(averaged) @ self.weight(f"{name}.inner.weight") + self.weight(f"{name}.inner.bias")
+        return self.drop(torch.tanh(hidden)) @ self.weight(f"{name}.outer.weight") + self.weight(f"{name}.outer.bias")
+
+    def scales(self, present: float, cells: int, binary: bool) -> tuple[float, torch.Tensor]:
+        norm, weight = balance(present, cells, binary=binary)
+        return float(norm), weight.float()
+
+    def loss(
+        self, link: torch.Tensor, feature: torch.Tensor, prior: torch.Tensor, mixture: torch.Tensor, warmup: float
+    ) -> torch.Tensor:
+        bound = -link - feature + warmup * (prior - mixture)
+        return math.log(self.samples) - torch.logsumexp(bound, 0)
+
+
+class Dense(Contender):
+    """As released. :meth:`prepare` masks on the host and makes a dense adjacency, each epoch."""
+
+    def __init__(self, model: sf.SeeGera, graph: sf.Graph) -> None:
+        super().__init__(model, graph)
+        self.adjacency = graph.adjacency.to_scipy()
+        self.target = graph.adjacency.to_dense() + torch.eye(graph.num_nodes)
+        self.x = graph.features.to_dense()
+
+    def prepare(self) -> tuple[torch.Tensor, int]:
+        adjacency = self.adjacency.copy()
+        row, col = scipy.sparse.tril(adjacency).nonzero()
+        gone = random.sample(range(len(row)), int(len(row) * self.config.structure_masking_rate))
+        adjacency[row[gone], col[gone]] = 0
+        adjacency[col[gone], row[gone]] = 0
+        adjacency.eliminate_zeros()
+        looped = adjacency + scipy.sparse.identity(adjacency.shape[0])
+        scale = scipy.sparse.diags(np.asarray(looped.sum(1)).ravel() ** -0.5)
+        return torch.from_numpy((scale @ looped @ scale).toarray()).float(), adjacency.nnz // 2
+
+    def forward(self, propagation: torch.Tensor, edges: int, warmup: float = 1.0) -> torch.Tensor:
+        n, l = self.x.shape
+        draws = self.samples + self.extra
+        noisy = torch.cat([self.x[:, None].expand(-1, draws, -1), self.noise(draws)], 2)
+        mean = self.convolve("node_mean", propagation, noisy)
+        log_var = self.convolve("node_log_var", propagation, self.x[:, None])
+        share = functional.normalize(self.x.T, p=1, dim=1)
+        averaged = torch.matmul(share, mean.transpose(0, 1)).transpose(0, 1)
+        feature_mean = self.head("feature_mean", averaged)
+        feature_log_var = self.head("feature_log_var", (share @ log_var[:, 0])[:, None])
+        z, mixture, prior = [], 0.0, []
+        for index, (mu, spread) in enumerate(((mean, log_var), (feature_mean, feature_log_var))):
+            own = mu[:, self.extra :]
+            sample = own + torch.exp(spread / 2).expand_as(own) * self.normal(index, own)
+            merged_z = sample[:, :, None].expand(-1, -1, self.extra + 1, -1)
+            extra = mu[:, None, : self.extra].expand(-1, self.samples, -1, -1)
+            merged_mu = torch.cat([extra, own[:, :, None]], 2)
+            merged_sigma = torch.exp(spread / 2)[:, :, None].expand_as(merged_mu)
+            squares = torch.square(merged_z - merged_mu) / torch.square(merged_sigma)
+            kernel = -0.5 * squares.sum(3) - 0.5 * spread.sum(2)[:, :, None]
+            mixture = mixture + (torch.logsumexp(kernel, 2) - math.log(self.extra + 1)).sum(0)
+            prior.append(-0.5 * sample.square().sum(2).sum(0))
+            z.append(sample)
+        links, features = [], []
+        weights = functional.normalize(self.x, p=1, dim=1)
+        for j in range(self.samples):
+            nodes, words = self.drop(z[0][:, j]), self.drop(z[1][:, j])
+            links.append((nodes @ nodes.T)[:, :, None])
+            hidden = torch.cat([nodes, weights @ words], 1)
+            for layer in range(self.config.decoder_layers - 1):
+                weight = self.weight(f"decoder.layers.{layer}.weight")
+                hidden = torch.relu(propagation @ (self.drop(hidden) @ weight))
+            features.append((propagation @ (self.drop(hidden) @ self.weight("decoder.last.weight")))[:, :, None])
+        norm, pos_weight = self.scales(2.0 * edges, n * n, True)
+        target = self.target[:, :, None].expand(-1, -1, self.samples)
+        logits = torch.cat(links, 2)
+        link = norm * BCE(logits, target, pos_weight=pos_weight, reduction="none").mean((0, 1))
+        outputs, wanted = torch.cat(features, 2), self.x[:, :, None].expand(-1, -1, self.samples)
+        binary = self.config.likelihood == "bernoulli"
+        norm, pos_weight = self.scales(float(self.x.sum()), n * l, binary)
+        if binary:
+            terms = BCE(outputs, wanted, pos_weight=pos_weight, reduction="none")
+        else:
+            terms = functional.mse_loss(outputs, wanted, reduction="none")
+        scaled = (prior[0] - n * self.constant) / n**2 + (prior[1] - l * self.constant) / l**2
+        mixture = (mixture - (n + l) * self.constant) / (n + l) ** 2
+        return self.loss(link, norm * terms.mean((0, 1)), scaled, mixture, warmup)
+
+    def convolve(self, name: str, propagation: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        first = torch.cat([self.weight(f"{name}.first.weight"), self.weight(f"{name}.first.noise_weight")])
+        outputs = []
+        for s in range(inputs.shape[1]):
+            hidden = propagation @ (self.drop(inputs[:, s]) @ first)
+            for weight in self.stack(name):
+                hidden = propagation @ (self.drop(torch.relu(hidden)) @ weight)
+            outputs.append(hidden if self.config.encoder_layers > 1 else torch.relu(hidden))
+        return torch.stack(outputs, 1)
+
+
+class Sparse(Contender):
+    """The careful form. :meth:`prepare` masks by torch."""
+
+    def __init__(self, model: sf.SeeGera, graph: sf.Graph, *, compiled: bool = True) -> None:
+        super().__init__(model, graph)
+        features = graph.features
+        self.x = _csr(features)
+        self.x_t = _csr(features.transposed)
+        self.by_row, self.by_column = _csr(features.row_normalized), _csr(features.transposed.row_normalized)
+        self.by_row_t, self.by_column_t = (
+            _csr(matrix.transposed) for matrix in (features.row_normalized, features.transposed.row_normalized)
+        )
+        self.x_dense = features.to_dense()
+        self.target = graph.adjacency.to_dense() + torch.eye(graph.num_nodes)
+        wrap = torch.compile if compiled else lambda function: function
+        self.cross_entropy, self.square = wrap(_cross_entropy), wrap(_square)
+        self.density = wrap(_density)
+
+    def prepare(self) -> tuple[torch.Tensor, int]:
+        edges = self.graph.edges()
+        removed = int(self.config.structure_masking_rate * edges.shape[0])
+        kept = edges[torch.randperm(edges.shape[0])[removed:]]
+        nodes = torch.arange(self.graph.num_nodes)
+        row = torch.cat([kept[:, 0], kept[:, 1], nodes])
+        col = torch.cat([kept[:, 1], kept[:, 0], nodes])
+        scale = torch.bincount(row, minlength=self.graph.num_nodes).float().rsqrt()
+        matrix = torch.sparse_coo_tensor(torch.stack([row, col]), scale[row] * scale[col], (len(nodes), len(nodes)))
+        return matrix.coalesce().to_sparse_csr(), kept.shape[0]
+
+    def forward(self, propagation: torch.Tensor, edges: int, warmup: float = 1.0) -> torch.Tensor:
+        n, l = self.graph.num_nodes, self.graph.num_features
+        draws = self.samples + self.extra
+        mean = self.convolve("node_mean", propagation, self.noise(draws))
+        log_var = self.convolve("node_log_var", propagation, None)
+        feature_mean = self.head("feature_mean", _spread(self.by_column, self.by_column_t, mean))
+        feature_log_var = self.head("feature_log_var", _spread(self.by_column, self.by_column_t, log_var))
+        z, mixture, prior = [], 0.0, []
+        for index, (mu, spread) in enumerate(((mean, log_var), (feature_mean, feature_log_var))):
+            own = mu[:, self.extra :]
+            sample = own + torch.exp(spread / 2) * self.normal(index, own)
+            precision, constant = torch.exp(-spread[:, 0]), 0.5 * spread.sum(2)
+            per_sample = []
+            for j in range(self.samples):
+                chosen = [*range(self.extra), self.extra + j]
+                densities = torch.stack([self.density(sample[:, j], mu[:, k], precision) for k in chosen], 1)
+                per_sample.append((torch.logsumexp(densities - constant, 1) - math.log(len(chosen))).sum())
+            mixture = mixture + torch.stack(per_sample)
+            prior.append(-0.5 * sample.square().sum((0, 2)))
+            z.append(sample)
+        nodes, words = self.drop(z[0]), self.drop(z[1])
+        averaged = _spread(self.by_row, self.by_row_t, words)
+        hidden = torch.cat([nodes, averaged], 2)
+        for layer in range(self.config.decoder_layers - 1):
+            product = self.drop(hidden) @ self.weight(f"decoder.layers.{layer}.weight")
+            hidden = torch.relu(_spread(propagation, propagation, product))
+        hidden = _spread(propagation, propagation, self.drop(hidden))
+        link_norm, link_weight = self.scales(2.0 * edges, n * n, True)
+        binary = self.config.likelihood == "bernoulli"
+        norm, weight = self.scales(float(self.graph.features.values.sum()), n * l, binary)
+        links, features = [], []
+        for j in range(self.samples):
+            own = nodes[:, j]
+            links.append(link_norm * self.cross_entropy(own @ own.T, self.target, link_weight))
+            outputs = hidden[:, j] @ self.weight("decoder.last.weight")
+            term = self.cross_entropy(outputs, self.x_dense, weight) if binary else self.square(outputs, self.x_dense)
+            features.append(norm * term)
+        scaled = (prior[0] - n * self.constant) / n**2 + (prior[1] - l * self.constant) / l**2
+        mixture = (mixture - (n + l) * self.constant) / (n + l) ** 2
+        return self.loss(torch.stack(links), torch.stack(features), scaled, mixture, warmup)
+
+    def convolve(self, name: str, propagation: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
+        draws = 1 if noise is None else noise.shape[1]
+        weight, noise_weight = self.weight(f"{name}.first.weight"), self.weight(f"{name}.first.noise_weight")
+        if self.config.dropout == 0 or not self.training:
+            shared = _product(propagation, propagation, _product(self.x, self.x_t, weight))
+            hidden = shared[:, None].expand(-1, draws, -1)
+        else:
+            # Each draw drops entries of its own; the structure stays.
+            products = [_product(*_dropped(self.x, self.graph, self.config.dropout), weight) for _ in range(draws)]
+            hidden = _spread(propagation, propagation, torch.stack(products, 1))
+        if noise is not None:
+            hidden = hidden + _spread(propagation, propagation, self.drop(noise)) @ noise_weight
+        stack = self.stack(name)
+        for further in stack:
+            hidden = _spread(propagation, propagation, self.drop(torch.relu(hidden)) @ further)
+        return hidden if stack else torch.relu(hidden)
+
+
+def _csr(matrix: sf.SparseMatrix) -> torch.Tensor:
+    return torch.sparse_csr_tensor(matrix.rowptr, matrix.col, matrix.values, matrix.shape)
+
+
+class _Product(torch.autograd.Function):
+    """A CSR product whose backward is one too, with the transpose that is at hand."""
+
+    @staticmethod
+    def forward(ctx, matrix, transpose, dense):
+        ctx.transpose = transpose
+        return matrix @ dense
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None, ctx.transpose @ gradient
+
+
+def _product(matrix: torch.Tensor, transpose: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
+    return _Product.apply(matrix, transpose, dense)
+
+
+def _spread(matrix: torch.Tensor, transpose: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return _product(matrix, transpose, values.flatten(1)).unflatten(1, values.shape[1:])
+
+
+def _dropped(x: torch.Tensor, graph: sf.Graph, rate: float) -> tuple[torch.Tensor, torch.Tensor]:
+    values = functional.dropout(x.values(), rate)
+    flipped = graph.features.transposed
+    matrix = torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
+    transpose = torch.sparse_csr_tensor(flipped.rowptr, flipped.col, values[graph.features.order], flipped.shape)
+    return matrix, transpose
+
+
+def _cross_entropy(logits: torch.Tensor, target: torch.Tensor, pos_weight: torch.Tensor) -> torch.Tensor:
+    return BCE(logits, target, pos_weight=pos_weight)
+
+
+def _square(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (outputs - target).square().mean()
+
+
+def _density(sample: torch.Tensor, mean: torch.Tensor, precision: torch.Tensor) -> torch.Tensor:
+    return -0.5 * ((sample - mean).square() * precision).sum(1)

@@ -1,0 +1,142 @@
+"""Floors: the least that an operation has to do, as operations and bytes, from shapes.
+
+The floor of an operation is ``max(operations / product rate, bytes / copy rate)``, its inputs read once and its outputs
+written once; the floor of a step is the sum over its operations of what the algebra leaves. Both rates are measured in
+the run that uses them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+
+class Work(NamedTuple):
+    """Floating-point operations (a multiply-add is two) and bytes read and written."""
+
+    operations: float
+    moved: float
+
+
+class Rates(NamedTuple):
+    """What the machine does: operations a second in a matrix product, bytes a second (read and written) in a copy."""
+
+    product: float
+    copy: float
+
+    def seconds(self, work: Work) -> float:
+        return max(work.operations / self.product, work.moved / self.copy)
+
+
+def best_seconds(call: Callable[[], object], repeats: int = 5) -> float:
+    """The shortest of some calls, after one that is not counted."""
+    call()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def measure_rates(dtype: torch.dtype = torch.float32) -> Rates:
+    """Rates of torch.mm on 2,048 x 2,048 and of a copy of 256 MB, each the best of some runs."""
+    left, right = torch.randn(2, 2048, 2048, dtype=dtype)
+    out = torch.empty_like(left)
+    product = 2 * 2048**3 / best_seconds(lambda: torch.mm(left, right, out=out))
+    source = torch.zeros(2**28 // dtype.itemsize, dtype=dtype)
+    target = torch.zeros_like(source)
+    copy = 2 * source.numel() * dtype.itemsize / best_seconds(lambda: target.copy_(source))
+    return Rates(product, copy)
+
+
+def product(rows: float, inner: float, cols: float, *, with_gradients: bool = True, size: int = 4) -> Work:
+    """``[rows, inner] @ [inner, cols]``; gradients of both sides are two more products."""
+    times = 3 if with_gradients else 1
+    return Work(times * 2.0 * rows * inner * cols, times * size * (rows * inner + inner * cols + rows * cols))
+
+
+def sparse_matmul(nnz: float, rows: float, cols: float, width: float, *, with_gradients: bool = True) -> Work:
+    times = 2 if with_gradients else 1
+    return Work(times * 2.0 * nnz * width, times * (12.0 * nnz + 4.0 * width * (rows + cols)))
+
+
+def link_likelihood(num_nodes: float, dim: float, samples: int = 1) -> Work:
+    """All pairs, value and gradient: each pair once for the score, and once for each of its two gradients."""
+    return Work(samples * 3.0 * num_nodes**2 * dim, samples * 8.0 * num_nodes * dim)
+
+
+def sampled_link_likelihood(pairs: float, num_nodes: float, dim: float, samples: int = 1) -> Work:
+    return Work(samples * 6.0 * pairs * dim, samples * 8.0 * num_nodes * dim)
+
+
+def feature_likelihood(
+    num_nodes: float, num_features: float, hidden: float, nnz: float, likelihood: str, samples: int = 1
+) -> Work:
+    """Value and gradients: three products over all cells, or for mse those of the two Gram matrices, where cheaper."""
+    cells = 6.0 * num_nodes * num_features * hidden
+    if likelihood == "mse":
+        # Two Gram matrices and their two products, and three passes over the non-zeros.
+        cells = min(cells, 8.0 * (num_nodes + num_features) * hidden**2 / 2 + 6.0 * nnz * hidden)
+    return Work(samples * cells, samples * 8.0 * hidden * (num_nodes + num_features))
+
+
+def mixture_density(rows: float, dim: float, samples: int, extra: int, variances: int = 1) -> Work:
+    """Two reads of the operands and one write of the gradients."""
+    operands = rows * dim * (samples + samples + extra + variances)
+    return Work(6.0 * rows * dim * samples * (extra + 1), 12.0 * operands)
+
+
+def step(graph, config) -> dict[str, Work]:
+    """The parts of a training step of a correlated model with convolutions, forward and backward.
+
+    Args:
+        graph: the training graph.
+        config: a SeeGeraConfig with encoder and decoder "gcn".
+    """
+    n, l, d, h = graph.num_nodes, graph.num_features, config.embedding_dim, config.hidden_dim
+    samples, extra = config.num_importance_samples, config.num_mixture_samples
+    draws = samples + extra
+    kept = 2 * (graph.num_edges - int(config.structure_masking_rate * graph.num_edges)) + n
+    # Where X is dense enough its products are dense ones.
+    dense = graph.features.nnz > 0.1 * n * l
+    feature_entries = 2.0 * n * l if dense else graph.features.nnz
+    widths = [h] * (config.encoder_layers - 1) + [d]
+    parts = {}
+
+    def add(name: str, work: Work) -> None:
+        before = parts.get(name, Work(0.0, 0.0))
+        parts[name] = Work(before.operations + work.operations, before.moved + work.moved)
+
+    # Without dropout the draws share X W and its propagation; with it each draw has its own.
+    shared = 1 if config.dropout == 0 else draws
+    add("encoder, first layer", sparse_matmul(feature_entries / (2 if dense else 1), n, l, (shared + 1) * widths[0]))
+    add("encoder, propagation", sparse_matmul(kept, n, n, (shared + 1) * widths[0]))
+    for before, after in zip(widths[:-1], widths[1:], strict=True):
+        add("encoder, further layers", product((draws + 1) * n, before, after))
+        add("encoder, propagation", sparse_matmul(kept, n, n, (draws + 1) * after))
+    add("feature averages", sparse_matmul(feature_entries, n, l, (draws + 1) * d))
+    add("feature heads", product((draws + 1) * l, d, h))
+    add("feature heads", product((draws + 1) * l, h, d))
+    add("feature averages", sparse_matmul(feature_entries, n, l, samples * d))
+    if config.decoder_layers > 1:
+        add("decoder", product(samples * n, d, h))
+        add("decoder", product(samples * l, d, h))
+        for _ in range(config.decoder_layers - 2):
+            add("decoder", product(samples * n, h, h))
+    inputs = h if config.decoder_layers > 1 else 2 * d
+    add("decoder, propagation", sparse_matmul(kept, n, n, samples * (config.decoder_layers - 1) * h + samples * inputs))
+    add(
+        "feature_likelihood",
+        feature_likelihood(n, l, inputs, graph.features.nnz, config.likelihood, samples),
+    )
+    if config.negatives == "all":
+        add("link_likelihood", link_likelihood(n, d, samples))
+    else:
+        negatives = graph.num_edges if config.negatives == "edges" else config.negatives
+        add("link_likelihood", sampled_link_likelihood(graph.num_edges + negatives + n, n, d, samples))
+    add("mixture_density", mixture_density(n + l, d, samples, extra))
+    return parts
