@@ -17,7 +17,6 @@ LIBRARY_SOURCES := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
 # A kernel and its tests have the same base name.
 CPU_TESTS := $(patsubst kernels/cpu/%.cpp,tests/test_%.py,$(wildcard kernels/cpu/*.cpp))
 TRITON_TESTS := $(patsubst kernels/triton/%.py,tests/test_%.py,$(filter-out %/__init__.py,$(wildcard kernels/triton/*.py)))
-PYTHON_FOLDERS := seegera_fast kernels tests bench tools setup.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -67,13 +66,13 @@ check: $(VENV)/.extra-test,lint
 	@$(MAKE) --no-print-directory test
 
 lint: $(VENV)/.extra-lint
-	@$(PHASE) 'ruff check' ruff check $(PYTHON_FOLDERS)
-	@$(PHASE) 'ruff format' ruff format --check $(PYTHON_FOLDERS)
+	@$(PHASE) 'ruff check' ruff check .
+	@$(PHASE) 'ruff format' ruff format --check .
 	@$(PHASE) 'clang-format' clang-format --dry-run -Werror $(LIBRARY_SOURCES)
 
 format: $(VENV)/.extra-lint
-	ruff check --fix $(PYTHON_FOLDERS)
-	ruff format $(PYTHON_FOLDERS)
+	ruff check --fix .
+	ruff format .
 	clang-format -i $(LIBRARY_SOURCES)
 
 native: $(VENV)/.installed $(VENV)/.native

@@ -44,8 +44,11 @@ WRITERS = {
     "torch bsr": lambda x: torch.tensor(x).to_sparse_bsr((x.shape[0], 1)),
     "sparse matrix": lambda x: SparseMatrix.from_any(x, dtype=torch.float64),
 }
-# torch warns that its CSR support is in beta.
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|BSR) tensor support is in beta")
+# torch warns that its CSR support is in beta, NumPy that its matrix class is of the past.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|BSR) tensor support is in beta"),
+    pytest.mark.filterwarnings("ignore:the matrix subclass is not the recommended way"),
+]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ def row_log_densities(z, means, log_var) -> torch.Tensor:
     log_var = log_var.expand(means.shape)
     per_sample = []
     for j in range(num_samples):
-        chosen = list(range(num_extra)) + [num_extra + j]
+        chosen = [*range(num_extra), num_extra + j]
         mean, log_variance = means[:, chosen], log_var[:, chosen]
         squares = (z[:, j : j + 1] - mean) ** 2 * torch.exp(-log_variance)
         per_sample.append(-0.5 * (squares + log_variance + math.log(2 * math.pi)).sum(dim=2))
