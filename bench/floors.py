@@ -7,6 +7,7 @@ the run that uses them.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -115,7 +116,7 @@ def step(graph, config) -> dict[str, Work]:
     shared = 1 if config.dropout == 0 else draws
     add("encoder, first layer", sparse_matmul(feature_entries / (2 if dense else 1), n, l, (shared + 1) * widths[0]))
     add("encoder, propagation", sparse_matmul(kept, n, n, (shared + 1) * widths[0]))
-    for before, after in zip(widths[:-1], widths[1:], strict=True):
+    for before, after in itertools.pairwise(widths):
         add("encoder, further layers", product((draws + 1) * n, before, after))
         add("encoder, propagation", sparse_matmul(kept, n, n, (draws + 1) * after))
     add("feature averages", sparse_matmul(feature_entries, n, l, (draws + 1) * d))

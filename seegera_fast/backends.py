@@ -150,8 +150,8 @@ def choose(operation: str, device: torch.device) -> str:
     if wanted:
         reasons = "; ".join(f"{backend}: {_missing[backend]}" for backend in wanted)
         raise RuntimeError(
-            f"{operation}: no kernel for a tensor on {device} ({reasons}). Reinstall seegera_fast where nvcc and a CUDA "
-            'build of torch are found, install Triton, or use seegera_fast.use_backend("reference")'
+            f"{operation}: no kernel for a tensor on {device} ({reasons}). Reinstall seegera_fast where nvcc and a "
+            'CUDA build of torch are found, install Triton, or use seegera_fast.use_backend("reference")'
         )
     return "reference"
 
@@ -169,7 +169,7 @@ def _warn_once() -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            f"seegera_fast runs without its compiled kernels ({_missing['cpu']}): plain PyTorch does their work, slowly. "
-            "Reinstall it where a C++ compiler is found",
+            f"seegera_fast runs without its compiled kernels ({_missing['cpu']}): plain PyTorch does their work, "
+            "slowly. Reinstall it where a C++ compiler is found",
             stacklevel=4,
         )

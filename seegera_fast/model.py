@@ -435,5 +435,5 @@ def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.
 
 
 def _check_range(name: str, index: torch.Tensor, size: int) -> None:
-    if index.numel() and not (0 <= int(index.min()) and int(index.max()) < size):
+    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < size):
         raise ValueError(f"{name}: got numbers from {int(index.min())} to {int(index.max())}, want 0 to {size - 1}")

@@ -129,7 +129,11 @@ def test_gradient_of_the_loss_matches_finite_differences():
     model = sf.SeeGera(
         graph, embedding_dim=2, hidden_dim=3, encoder_layers=1, num_importance_samples=2, dropout=0.2, scaling="sum"
     )
-    for parameter in (model.node_mean.first.noise_weight, model.feature_log_var.outer.weight, model.decoder.last.weight):
+    for parameter in (
+        model.node_mean.first.noise_weight,
+        model.feature_log_var.outer.weight,
+        model.decoder.last.weight,
+    ):
         model.zero_grad()
         model(graph, seed=3).loss.backward()
         step = 1e-6
@@ -153,14 +157,16 @@ def test_mixture_has_a_gradient_where_the_released_form_underflows():
     assert (kernel == 0).all()
     density = sf.ops.mixture_density(z, *nodes)
     (gradient,) = torch.autograd.grad(density.sum(), nodes.log_var)
-    assert torch.isfinite(density).all() and gradient.abs().max() > 0.1
+    assert torch.isfinite(density).all()
+    assert gradient.abs().max() > 0.1
 
 
 def test_one_layer_gcn_encoder_ends_in_relu_and_deeper_ones_are_linear():
     graph = small_graph()
     shallow = sf.SeeGera(graph, **SMALL, encoder_layers=1).embed()
     deep = sf.SeeGera(graph, **SMALL, encoder_layers=2).embed()
-    assert shallow.min() == 0 and deep.min() < 0
+    assert shallow.min() == 0
+    assert deep.min() < 0
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.99])
@@ -203,14 +209,16 @@ def test_masking_only_acts_in_training_and_embed_is_steady():
     plain.load_state_dict(model.state_dict())
     assert torch.equal(model.eval()(graph, seed=2).loss, plain.eval()(graph, seed=2).loss)
     assert not torch.equal(model.train()(graph, seed=2).loss, plain.train()(graph, seed=2).loss)
-    assert torch.equal(model.embed(), model.embed(graph, seed=0)) and model.training
+    assert torch.equal(model.embed(), model.embed(graph, seed=0))
+    assert model.training
 
 
-@pytest.mark.parametrize("present,cells", [(0, 9), (9, 9), (3, 9), (0, 1), (1, 1), (1000, 9)])
+@pytest.mark.parametrize(("present", "cells"), [(0, 9), (9, 9), (3, 9), (0, 1), (1, 1), (1000, 9)])
 def test_balance_is_finite_and_positive(present, cells):
     for binary in (True, False):
         norm, weight = balance(present, cells, binary=binary)
-        assert 0 < norm < float("inf") and 0 <= weight < float("inf")
+        assert 0 < norm < float("inf")
+        assert 0 <= weight < float("inf")
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -226,12 +234,14 @@ def test_scores_and_reconstructions():
     model = sf.SeeGera(graph, **SMALL, num_importance_samples=2)
     pairs = graph.edges()
     embedding = model.embed()
-    assert embedding.shape == (graph.num_nodes, 3) and not embedding.requires_grad
+    assert embedding.shape == (graph.num_nodes, 3)
+    assert not embedding.requires_grad
     expected = torch.sigmoid(embedding @ embedding.T)[pairs[:, 0], pairs[:, 1]]
     torch.testing.assert_close(model.link_scores(pairs), expected)
     rows, cols = torch.tensor([0, 3, 3]), torch.tensor([1, 0, 5])
     values = model.reconstruct_features(rows, cols)
-    assert values.shape == (3,) and ((values > 0) & (values < 1)).all()
+    assert values.shape == (3,)
+    assert ((values > 0) & (values < 1)).all()
     assert torch.equal(values[1:], model.reconstruct_features(rows[1:], cols[1:]))
     assert model.link_scores(pairs[:0]).shape == (0,)
     with pytest.raises(ValueError, match="pairs: got numbers from 0 to 14, want 0 to 13"):
@@ -260,7 +270,7 @@ def test_save_and_load(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fields,error,message",
+    ("fields", "error", "message"),
     [
         ({"embeding_dim": 3}, TypeError, "did you mean embedding_dim"),
         ({"variant": "v9"}, ValueError, "variant: got 'v9', want one of 'correlated', 'independent'"),

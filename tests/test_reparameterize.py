@@ -7,7 +7,7 @@ import slow
 import torch
 from cases import normal
 from contract import columns, refuse
-from tolerances import assert_close, assert_same_bits
+from tolerances import assert_close, assert_same_bits, relative_error
 
 from seegera_fast import ops, use_backend
 
@@ -115,3 +115,20 @@ def test_gradients_are_those_of_the_formula(column):
 def test_a_shared_variance_is_repeated(column):
     mean, log_var = normal(5, 3, 7).to(column.device), normal(5, 1, 7, seed=1).to(column.device)
     assert_same_bits(ops.reparameterize(mean, log_var, 2), ops.reparameterize(mean, log_var.repeat(1, 3, 1), 2))
+
+
+def test_each_deviation_is_accurate_relative_to_itself(column):
+    """From 1e-35 to 1e35: the ratio to the same draw with a deviation of 1."""
+    log_var = torch.linspace(-160, 160, 60 * 35).reshape(60, 1, 35).to(column.device)
+    zero = torch.zeros_like(log_var)
+    ratio = ops.reparameterize(zero, log_var, 3).double() / ops.reparameterize(zero, zero, 3).double()
+    error = (ratio / torch.exp(log_var.double() / 2) - 1).abs()
+    assert error.max() < relative_error(torch.float32)
+
+
+def test_deviations_beyond_the_floating_numbers(column):
+    """They are 0 and infinite, with the sign of the draw."""
+    mean = normal(3, 2, 21).to(column.device, torch.float32)
+    assert_same_bits(ops.reparameterize(mean, torch.full_like(mean, -400.0), 3), mean)
+    draws = ops.reparameterize(torch.zeros_like(mean), torch.zeros_like(mean), 3)
+    assert torch.equal(ops.reparameterize(mean, torch.full_like(mean, 400.0), 3), draws.sign() * float("inf"))

@@ -12,7 +12,6 @@ Every sum has a fixed order: equal inputs give equal bits.
 from __future__ import annotations
 
 import torch
-
 import triton
 import triton.language as tl
 

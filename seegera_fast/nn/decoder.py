@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -62,7 +63,7 @@ class Decoder(nn.Module):
         dense = kind == "mlp"
         width = 2 * embedding_dim if feature_embeddings else embedding_dim
         widths = [width] + [hidden_dim] * (num_layers - 1)
-        pairs = zip(widths[:-1], widths[1:], strict=True)
+        pairs = itertools.pairwise(widths)
         self.layers = nn.ModuleList(Layer(before, after, bias=dense) for before, after in pairs)
         self.last = Layer(widths[-1], num_features, bias=dense)
         self.log_var_weight = glorot(widths[-1] + dense, num_features) if gaussian else None

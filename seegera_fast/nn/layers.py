@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -93,7 +94,7 @@ class Encoder(nn.Module):
         widths = [hidden_dim] * (num_layers - 1) + [out_dim]
         dense = kind == "mlp"
         self.first = NoisyLayer(in_dim, noise_dim, widths[0], bias=dense, noise_prob=noise_prob)
-        pairs = zip(widths[:-1], widths[1:], strict=True)
+        pairs = itertools.pairwise(widths)
         self.rest = nn.ModuleList(Layer(before, after, bias=dense) for before, after in pairs)
 
     def forward(

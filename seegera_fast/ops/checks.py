@@ -125,6 +125,6 @@ def mixture(z: Any, means: Any, log_var: Any) -> None:
     positive("z's number of samples", z.shape[1])
     tensor("means", means, shape=(z.shape[0], None, z.shape[2]))
     if means.shape[1] < z.shape[1]:
-        raise ValueError(f"means: got {means.shape[1]} draws, want at least one for each of the {z.shape[1]} samples of z")
+        raise ValueError(f"means: got {means.shape[1]} draws, want at least the {z.shape[1]} of z")
     draws_of("log_var", log_var, means)
     same_kind(z=z, means=means, log_var=log_var)

@@ -51,8 +51,8 @@ def feature_likelihood(
     checks.choice("likelihood", likelihood, LIKELIHOODS)
     if (likelihood == "gaussian") != (log_var_weight is not None):
         raise ValueError(
-            f"log_var_weight: got {'none' if log_var_weight is None else 'one'} with likelihood {likelihood!r}; it goes "
-            'with "gaussian" and only there'
+            f"log_var_weight: got {'none' if log_var_weight is None else 'one'} with likelihood {likelihood!r}; it "
+            'goes with "gaussian" and only there'
         )
     if log_var_weight is not None:
         checks.tensor("log_var_weight", log_var_weight, shape=(hidden.shape[2], features.shape[1]))

@@ -44,7 +44,7 @@ def link_likelihood(
     checks.positive("z's number of samples", z.shape[1])
     checks.sparse("adjacency", adjacency)
     if adjacency.shape != (z.shape[0], z.shape[0]):
-        raise ValueError(f"adjacency: got shape {adjacency.shape}, want ({z.shape[0]}, {z.shape[0]}), a row per row of z")
+        raise ValueError(f"adjacency: got shape {adjacency.shape}, want ({z.shape[0]}, {z.shape[0]}), like z")
     if not adjacency.symmetric:
         raise ValueError("adjacency: is not known to be symmetric, want graph.adjacency")
     checks.same_kind(z=z, adjacency=adjacency)

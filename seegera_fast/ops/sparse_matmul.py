@@ -41,7 +41,7 @@ def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
 
     Args:
         matrix: ``rows x cols``.
-        dense: ``[cols, ...]``, float32 or float64 as the matrix; node-major ``[cols, S, d]`` serves S draws in one pass.
+        dense: ``[cols, ...]``, float32 or float64 as the matrix; node-major ``[cols, S, d]`` serves S draws at once.
 
     Returns:
         ``[rows, ...]``. Differentiable in ``dense``; the matrix is a constant.
@@ -54,7 +54,7 @@ def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
     checks.tensor("dense", dense)
     checks.same_kind(matrix=matrix, dense=dense)
     if dense.ndim == 0 or dense.shape[0] != matrix.shape[1]:
-        raise ValueError(f"dense: got shape {tuple(dense.shape)}, want {matrix.shape[1]} rows, one per column of matrix")
+        raise ValueError(f"dense: got shape {tuple(dense.shape)}, want {matrix.shape[1]} rows, as matrix has columns")
     backend = backends.choose("sparse_matmul", dense.device)
     if backend == "reference":
         return reference.sparse_matmul(matrix, dense)
