@@ -65,7 +65,7 @@ REFUSALS = [
     refuse(
         "another graph",
         ValueError,
-        r"adjacency: got shape \(6, 6\), want \(17, 17\), a row per row of z",
+        r"adjacency: got shape \(6, 6\), want \(17, 17\), like z",
         adjacency=lambda _: cases.graph("path").adjacency,
     ),
     refuse(

@@ -57,7 +57,7 @@ REFUSALS = [
     contract.refuse(
         "too few means",
         ValueError,
-        "means: got 1 draws, want at least one for each of the 2 samples of z",
+        "means: got 1 draws, want at least the 2 of z",
         means=lambda t: t[:, :1],
     ),
     contract.refuse(

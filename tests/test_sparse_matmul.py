@@ -67,13 +67,13 @@ REFUSALS = [
     refuse(
         "a row too many",
         ValueError,
-        r"dense: got shape \(18, 3\), want 17 rows, one per column of matrix",
+        r"dense: got shape \(18, 3\), want 17 rows, as matrix has columns",
         dense=torch.zeros(18, 3, dtype=torch.float64),
     ),
     refuse(
         "a number",
         ValueError,
-        r"dense: got shape \(\), want 17 rows, one per column of matrix",
+        r"dense: got shape \(\), want 17 rows, as matrix has columns",
         dense=torch.tensor(1.0, dtype=torch.float64),
     ),
 ]
