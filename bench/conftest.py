@@ -1,0 +1,6 @@
+"""Lets pytest collect bench_*.py, whose functions are called bench_*."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
