@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
-from tolerances import assert_same_bits
+from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import Graph, SeeGera, SeeGeraConfig, tasks
 from seegera_fast.tasks import presets, public_split, split_features, split_links, split_nodes
@@ -507,6 +507,7 @@ def test_node_classification_reports_the_best_epoch():
     best = max(scored, key=lambda record: record["valid_accuracy"])
     assert (result.best_epoch, result.valid_accuracy) == (best["epoch"], best["valid_accuracy"])
     assert result.epochs == 30
+    assert result.fields["patience"] is None
 
 
 @pytest.mark.parametrize(("task", "score"), [("link_prediction", "valid_auc"), ("attribute_inference", "valid_mse")])
@@ -614,6 +615,39 @@ def test_fields_of_the_classifier_are_checked(field, value, error):
         tasks.node_classification(planted(), **{f"classifier_{field}": value})
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_classifier_is_a_logistic_regression(dropout):
+    """Against a loop that is written out with the plain form of Adam."""
+    labels = planted().labels
+    split = replace(split_nodes(planted(), 0.5), valid=torch.empty(0, dtype=torch.int64))
+    # Long vectors, so that the gradient is longer than 3 at the start and shorter later on.
+    embedding = 6 * cases.normal(90, 4) + 12 * torch.eye(4).double()[labels]
+    config = ClassifierConfig(epochs=30, learning_rate=0.03, weight_decay=0.1, dropout=dropout)
+    fit = fit_classifier(embedding, labels, split, config, seed=6)
+    weight, bias = torch.zeros(4, 3).double().requires_grad_(), torch.zeros(3).double().requires_grad_()
+    optimizer = torch.optim.Adam([weight, bias], lr=0.03, weight_decay=0.1, foreach=False)
+    generator = torch.Generator().manual_seed(6)
+    norms = []
+    for _ in range(30):
+        inputs = embedding[split.train]
+        if dropout:
+            inputs = inputs * torch.empty_like(inputs).bernoulli_(0.7, generator=generator) / 0.7
+        logits = inputs @ weight + bias
+        loss = (logits.logsumexp(dim=1) - logits[torch.arange(44), labels[split.train]]).mean()
+        gradients = torch.autograd.grad(loss, [weight, bias])
+        norms.append(torch.cat([part.flatten() for part in gradients]).norm().item())
+        # A norm in the sixth digit after the point is added by torch's clipping.
+        scale = min(1.0, 3.0 / (norms[-1] + 1e-6))
+        weight.grad, bias.grad = (part * scale for part in gradients)
+        optimizer.step()
+    assert min(norms) < 3 < max(norms)
+    assert_close(fit.weight, weight.detach(), terms=1000, name="weight")
+    assert_close(fit.bias, bias.detach(), terms=1000, name="bias")
+    right = ((embedding @ fit.weight + fit.bias).argmax(dim=1) == labels)[split.test]
+    assert fit.test_accuracy == pytest.approx(right.double().mean().item())
+    assert fit.valid_accuracy is None
+
+
 def test_classifier_is_scored_at_its_best_epoch_by_validation():
     split = split_nodes(planted(), 0.5, 0.2)
     labels = planted().labels
@@ -662,6 +696,21 @@ def test_a_run_that_blows_up_says_when(task):
     # The first epoch's loss comes from the initial weights and is finite.
     assert caught.value.epoch == 1
     assert caught.value.term == ("the predicted features" if task == "attribute_inference" else "the embeddings")
+
+
+def test_what_counts_as_an_improvement():
+    """Link prediction asks for both scores, and equal ones are no improvement anywhere."""
+    from seegera_fast.tasks.attribute_inference import _improves as lower_error
+    from seegera_fast.tasks.link_prediction import _improves as both_higher
+    from seegera_fast.tasks.node_classification import _improves as higher_accuracy
+
+    best = {"valid_auc": 0.5, "valid_ap": 0.5}
+    for auc, ap, better in ((0.6, 0.6, True), (0.6, 0.5, False), (0.5, 0.6, False), (0.6, 0.4, False)):
+        assert both_higher({"valid_auc": auc, "valid_ap": ap}, best) == better
+    for value, better in ((0.4, True), (0.5, False), (0.6, False)):
+        assert lower_error({"valid_mse": value}, {"valid_mse": 0.5}) == better
+    for value, better in ((0.4, False), (0.5, False), (0.6, True)):
+        assert higher_accuracy({"valid_accuracy": value}, {"valid_accuracy": 0.5}) == better
 
 
 def test_result_is_short_in_print():

@@ -94,6 +94,8 @@ def test_it_is_adam_on_the_loss():
     fields = {"structure_masking_rate": 0.3, "feature_masking_rate": 0.2, "dropout": 0.1}
     config = TrainingConfig(epochs=5, learning_rate=3e-3, weight_decay=0.1, warmup_epochs=3)
     model, plain = small_model(**fields), small_model(**fields)
+    # Training masks and drops out, whatever the mode before; scoring may leave the model in another.
+    model.eval()
     training = train(model, config, seed=9)
     optimizer = torch.optim.Adam(plain.parameters(), lr=3e-3, weight_decay=0.1, foreach=False)
     for epoch, warmup in enumerate((1 / 3, 2 / 3, 1.0, 1.0, 1.0), start=1):

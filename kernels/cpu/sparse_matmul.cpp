@@ -3,13 +3,12 @@
 // Bits: every element of out is summed over its row's non-zeros in CSR order, by one thread. They depend on the
 // instruction set only, neither on the number of threads nor on w.
 //
-// Floor: nnz * w multiply-adds. Each reads one number of dense, so where dense fits in a cache the rate of that cache
-// decides, and where it outgrows the last one, nnz * w * sizeof(T) bytes at the rate at which memory serves rows picked
-// at random (measured: a quarter of the rate of a copy). The columns are worked through in slices, so that the part
-// of dense in use is smaller and sits in a nearer cache; with 2,708 to 18,333 rows of 512 or 1,024 float32 this is
-// 1.2 to 2 times as fast as whole rows, and with 200,000 no slower.
+// Floor: nnz * w multiply-adds, each of which reads one number of dense. Where dense fits in a cache, the rate of that
+// cache decides; where it outgrows the last one, nnz * w * sizeof(T) bytes at the rate at which memory serves rows
+// picked at random, a quarter to a half of that of a copy.
 #include <cstdint>
 
+#include "common/csr.h"
 #include "common/isa.h"
 
 namespace seegera {
@@ -35,18 +34,23 @@ struct SparseMatmul {
 namespace seegera {
 namespace SEEGERA_ISA {
 
-// Sums in registers: enough independent ones to hide a multiply-add's latency, few enough for 16 registers.
+// Up to this width, a row's sums stay in registers over all its non-zeros, a block of columns at a time: enough vectors
+// to hide the latency of a multiply-add, few enough for 16 registers. The processor foresees nothing in such rows: the
+// ones of the non-zeros this far ahead are fetched early (which took off a third where dense outgrows a cache).
+constexpr int64_t kNarrowBytes = 512;
 constexpr int kBlockVectors = 8;
-// Non-zeros from the one at work to the one whose row of dense is fetched: 4 and 16 did no better, and without any
-// fetching, matrices that outgrow a cache took 1.1 to 1.5 times as long.
 constexpr int64_t kAhead = 8;
+// Wider rows of dense are read from end to end, this many at a time, as memory and the processor's own prefetching like
+// it; their sums lie in the row of out, which stays in the first cache.
+constexpr int kGroup = 8;
 
-// out[row, column : column + (Count - 1) vectors] and the vector at column + last, which may overlap the one before:
-// the shared columns then get the same bits twice, and no tail is left.
+// Columns [column, column + width) of a row of out, width being covered by Count vectors. The last one may overlap the
+// one before: the shared columns then get the same bits twice, and no tail is left.
 template <typename T, int Bytes, int Count>
-inline void multiply_block(const SparseMatmul<T>& p, int64_t row, int64_t column, int64_t last) {
+inline void sum_in_registers(const SparseMatmul<T>& p, int64_t row, int64_t column, int64_t width) {
     using V = Vector<T, Bytes>;
     constexpr int64_t lanes = Bytes / sizeof(T);
+    const int64_t last = width - lanes;
     V sum[Count] = {};
     for (int64_t k = p.rowptr[row]; k < p.rowptr[row + 1]; ++k) {
         const int64_t ahead = k + kAhead < p.nnz ? p.col[k + kAhead] : p.col[k];
@@ -70,51 +74,106 @@ inline void multiply_block(const SparseMatmul<T>& p, int64_t row, int64_t column
 
 // Full blocks, then a block of Rest vectors for the columns that are left, if any are.
 template <typename T, int Bytes, int Rest>
-void multiply_rows_by_vectors(const SparseMatmul<T>& p, int64_t row_begin, int64_t row_end, int64_t column_begin,
-                              int64_t column_end) {
-    constexpr int64_t lanes = Bytes / sizeof(T);
-    constexpr int64_t full = kBlockVectors * lanes;
-    for (int64_t row = row_begin; row < row_end; ++row) {
-        int64_t column = column_begin;
-        for (; column_end - column >= full; column += full) {
-            multiply_block<T, Bytes, kBlockVectors>(p, row, column, full - lanes);
+void narrow_rows(const SparseMatmul<T>& p, const CsrTask& task) {
+    constexpr int64_t block = kBlockVectors * Bytes / sizeof(T);
+    for (int64_t row = task.row_begin; row < task.row_end; ++row) {
+        int64_t column = task.column_begin;
+        for (; task.column_end - column >= block; column += block) {
+            sum_in_registers<T, Bytes, kBlockVectors>(p, row, column, block);
         }
         if constexpr (Rest > 0) {
-            multiply_block<T, Bytes, Rest>(p, row, column, column_end - column - lanes);
+            sum_in_registers<T, Bytes, Rest>(p, row, column, task.column_end - column);
         }
     }
 }
 
 template <typename T, int Bytes, int Rest = kBlockVectors>
-void choose_rest(const SparseMatmul<T>& p, int64_t row_begin, int64_t row_end, int64_t column_begin,
-                 int64_t column_end) {
+void choose_narrow_rows(const SparseMatmul<T>& p, const CsrTask& task) {
     constexpr int64_t lanes = Bytes / sizeof(T);
-    const int64_t left = (column_end - column_begin) % (kBlockVectors * lanes);
     if constexpr (Rest > 0) {
+        const int64_t left = (task.column_end - task.column_begin) % (kBlockVectors * lanes);
         if ((left + lanes - 1) / lanes != Rest) {
-            choose_rest<T, Bytes, Rest - 1>(p, row_begin, row_end, column_begin, column_end);
+            choose_narrow_rows<T, Bytes, Rest - 1>(p, task);
             return;
         }
     }
-    multiply_rows_by_vectors<T, Bytes, Rest>(p, row_begin, row_end, column_begin, column_end);
+    narrow_rows<T, Bytes, Rest>(p, task);
 }
 
-template <typename T>
-void multiply_rows(const SparseMatmul<T>& p, int64_t row_begin, int64_t row_end, int64_t column_begin,
-                   int64_t column_end) {
-    constexpr int kShort = 16;
-    const int64_t bytes = (column_end - column_begin) * sizeof(T);
-    if (bytes >= kVectorBytes) {
-        choose_rest<T, kVectorBytes>(p, row_begin, row_end, column_begin, column_end);
-    } else if (bytes >= kShort) {
-        choose_rest<T, kShort>(p, row_begin, row_end, column_begin, column_end);
-    } else {
-        choose_rest<T, sizeof(T)>(p, row_begin, row_end, column_begin, column_end);
+// Adds the non-zeros [k, k + Count) of a row to the whole vectors of its columns; the first of a row start the sums.
+template <typename T, int Count>
+inline void add_group(const SparseMatmul<T>& p, int64_t k, bool first, int64_t column_begin, int64_t column_end,
+                      T* target) {
+    using V = Vector<T, kVectorBytes>;
+    constexpr int64_t lanes = kVectorBytes / sizeof(T);
+    const T* source[Count];
+    T value[Count];
+    for (int i = 0; i < Count; ++i) {
+        source[i] = p.dense + p.col[k + i] * p.dense_stride;
+        value[i] = p.values[k + i];
+    }
+    for (int64_t column = column_begin; column + lanes <= column_end; column += lanes) {
+        V sum = {};
+        if (!first) {
+            sum = load<V>(target + column);
+        }
+        for (int i = 0; i < Count; ++i) {
+            sum += value[i] * load<V>(source[i] + column);
+        }
+        store(target + column, sum);
     }
 }
 
-template void multiply_rows(const SparseMatmul<float>&, int64_t, int64_t, int64_t, int64_t);
-template void multiply_rows(const SparseMatmul<double>&, int64_t, int64_t, int64_t, int64_t);
+template <typename T, int Count = kGroup>
+inline void add_some(const SparseMatmul<T>& p, int64_t k, int64_t count, bool first, int64_t column_begin,
+                     int64_t column_end, T* target) {
+    if constexpr (Count > 0) {
+        if (count == Count) {
+            add_group<T, Count>(p, k, first, column_begin, column_end, target);
+        } else {
+            add_some<T, Count - 1>(p, k, count, first, column_begin, column_end, target);
+        }
+    }
+}
+
+template <typename T>
+void wide_rows(const SparseMatmul<T>& p, const CsrTask& task) {
+    constexpr int64_t lanes = kVectorBytes / sizeof(T);
+    for (int64_t row = task.row_begin; row < task.row_end; ++row) {
+        T* target = p.out + row * p.out_stride;
+        const int64_t begin = p.rowptr[row];
+        const int64_t end = p.rowptr[row + 1];
+        for (int64_t k = begin; k < end; k += kGroup) {
+            const int64_t count = end - k < kGroup ? end - k : kGroup;
+            add_some(p, k, count, k == begin, task.column_begin, task.column_end, target);
+        }
+        if (begin == end) {
+            for (int64_t column = task.column_begin; column < task.column_end; ++column) {
+                target[column] = 0;
+            }
+        } else if ((task.column_end - task.column_begin) % lanes != 0) {
+            sum_in_registers<T, kVectorBytes, 1>(p, row, task.column_end - lanes, lanes);
+        }
+    }
+}
+
+template <typename T>
+void multiply_rows(const SparseMatmul<T>& p, const CsrTask& task) {
+    constexpr int kShort = 16;
+    const int64_t bytes = (task.column_end - task.column_begin) * sizeof(T);
+    if (bytes > kNarrowBytes) {
+        wide_rows(p, task);
+    } else if (bytes >= kVectorBytes) {
+        choose_narrow_rows<T, kVectorBytes>(p, task);
+    } else if (bytes >= kShort) {
+        choose_narrow_rows<T, kShort>(p, task);
+    } else {
+        choose_narrow_rows<T, sizeof(T)>(p, task);
+    }
+}
+
+template void multiply_rows(const SparseMatmul<float>&, const CsrTask&);
+template void multiply_rows(const SparseMatmul<double>&, const CsrTask&);
 
 }  // namespace SEEGERA_ISA
 }  // namespace seegera
@@ -125,13 +184,11 @@ template void multiply_rows(const SparseMatmul<double>&, int64_t, int64_t, int64
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include "common/csr.h"
 #include "common/parallel.h"
 
 namespace seegera {
 
-SEEGERA_FOR_EACH_ISA(template <typename T>
-                     void multiply_rows(const SparseMatmul<T>&, int64_t, int64_t, int64_t, int64_t);)
+SEEGERA_FOR_EACH_ISA(template <typename T> void multiply_rows(const SparseMatmul<T>&, const CsrTask&);)
 
 namespace {
 
@@ -139,8 +196,6 @@ using torch::stable::Tensor;
 
 // Multiply-adds of a task: long enough to hide its start, short enough to balance the threads.
 constexpr int64_t kTaskCost = int64_t{1} << 18;
-// Width of a column slice (see the top of the file): 256 bytes were slower, 1024 the same.
-constexpr int64_t kSliceBytes = 512;
 
 template <typename T>
 void multiply(const Tensor& rowptr, const Tensor& col, const Tensor& values, const Tensor& dense, Tensor& out) {
@@ -153,12 +208,9 @@ void multiply(const Tensor& rowptr, const Tensor& col, const Tensor& values, con
     p.dense_stride = dense.stride(0);
     p.out = out.mutable_data_ptr<T>();
     p.out_stride = out.size(1);
-    const auto tasks =
-        partition_rows(p.rowptr, out.size(0), out.size(1), kSliceBytes / sizeof(T), kLineBytes / sizeof(T), kTaskCost);
+    const auto tasks = partition_rows(p.rowptr, out.size(0), out.size(1), kLineBytes / sizeof(T), kTaskCost);
     const auto multiply_task = SEEGERA_CHOOSE(multiply_rows<T>);
-    for_each_task(static_cast<int64_t>(tasks.size()), [&](int64_t i) {
-        multiply_task(p, tasks[i].row_begin, tasks[i].row_end, tasks[i].column_begin, tasks[i].column_end);
-    });
+    for_each_task(static_cast<int64_t>(tasks.size()), [&](int64_t i) { multiply_task(p, tasks[i]); });
 }
 
 // The transpose serves the backward pass, which is this operation again, called from Python.

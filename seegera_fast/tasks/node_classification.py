@@ -149,8 +149,10 @@ def _improves(scores: Scores, best: Scores) -> bool:
 
 
 class Fit(NamedTuple):
-    """Accuracies of a classifier, None where the part is empty."""
+    """A classifier, weight ``[d, classes]`` and bias ``[classes]``; an accuracy is None where the part is empty."""
 
+    weight: torch.Tensor
+    bias: torch.Tensor
     valid_accuracy: float | None
     test_accuracy: float | None
 
@@ -169,7 +171,7 @@ def fit_classifier(
     generator = torch.Generator(embedding.device).manual_seed(seed)
     inputs, targets = embedding[split.train], labels[split.train]
     valid_inputs, valid_targets = embedding[split.valid], labels[split.valid]
-    best, best_accuracy = (weight, bias), None
+    best, best_accuracy = (weight.detach(), bias.detach()), None
     for _ in range(config.epochs):
         optimizer.zero_grad()
         functional.cross_entropy(_dropout(inputs, config.dropout, generator) @ weight + bias, targets).backward()
@@ -182,7 +184,7 @@ def fit_classifier(
     test_accuracy = None
     if split.test.shape[0]:
         test_accuracy = _accuracy(embedding[split.test], labels[split.test], *best)
-    return Fit(best_accuracy, test_accuracy)
+    return Fit(*best, best_accuracy, test_accuracy)
 
 
 def _dropout(inputs: torch.Tensor, rate: float, generator: torch.Generator) -> torch.Tensor:
