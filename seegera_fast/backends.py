@@ -37,6 +37,10 @@ def load() -> None:
             _libraries[backend] = found[0]
         except OSError as error:
             _missing[backend] = f"{found[0].name} does not load: {error}"
+    for backend in _libraries:
+        without = [name for name, row in OPERATORS.items() if backend in row.columns and not row.has_kernel(backend)]
+        if without:
+            _missing[backend] = f"the {backend} library has no kernel for {', '.join(without)}: it is an older build"
     if "cuda" not in _missing and not torch.cuda.is_available():
         _missing["cuda"] = "no usable NVIDIA GPU (torch.cuda.is_available() is False)"
     if importlib.util.find_spec("triton") is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import json
 import os
 import sys
@@ -19,8 +18,10 @@ import numpy as np
 import torch
 
 from . import __version__, backends, datasets, tasks
+from .atomic import written_aside
 from .files import read_graph
 from .graph import Graph
+from .hints import nearest
 from .model import SeeGera
 from .plots import save_picture
 from .report import (
@@ -36,7 +37,6 @@ from .report import (
     table,
     versions,
     write_json,
-    written_aside,
 )
 from .tasks import presets
 from .tasks.common import TaskResult, normalized
@@ -119,20 +119,13 @@ class _Parser(argparse.ArgumentParser):
                 return
             option = text.partition("=")[0]
             if option.startswith("--") and option not in known:
-                self.error(f"unknown option {option}{_nearest(option, known)}; {self.prog} --help lists them")
-
-
-def _nearest(text: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(text, list(known), n=2)
-    return f"; the nearest: {', '.join(found)}" if found else ""
+                self.error(f"unknown option {option}; {nearest(option, known)}; {self.prog} --help lists them")
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         if text.lower() not in choices:
-            raise argparse.ArgumentTypeError(
-                f"got {text!r}, want one of {', '.join(choices)}{_nearest(text.lower(), choices)}"
-            )
+            raise argparse.ArgumentTypeError(f"got {text!r}; {nearest(text.lower(), choices)}")
         return text.lower()
 
     return check
@@ -178,7 +171,7 @@ def _split(text: str) -> str | tuple[float, float]:
         first, second = map(float, text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, want paper, released or two shares such as 0.1,0.2{_nearest(text, ('paper', 'released'))}"
+            f"got {text!r}, want paper, released or two shares such as 0.1,0.2; {nearest(text, ('paper', 'released'))}"
         ) from None
     return first, second
 
@@ -314,7 +307,7 @@ def _add_common_options(parser: argparse.ArgumentParser) -> None:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser, commands = _parser()
     if argv and not argv[0].startswith("-") and argv[0] not in commands:
-        parser.error(f"unknown command {argv[0]!r}, want one of {', '.join(commands)}{_nearest(argv[0], commands)}")
+        parser.error(f"unknown command {argv[0]!r}; {nearest(argv[0], commands)}")
     if argv and argv[0] in commands:
         commands[argv[0]].check_options(argv[1:])
     else:

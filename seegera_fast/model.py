@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -18,7 +16,9 @@ import torch
 from torch import nn
 
 from . import ops
+from .atomic import written_aside
 from .graph import Graph, SparseMatrix
+from .hints import nearest
 from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound
@@ -124,9 +124,7 @@ def checked_fields(given: dict[str, Any], known: list[str]) -> None:
     """Raises a TypeError that names the nearest known fields where one is not known."""
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(sorted(known))}"
-            raise TypeError(f"{name}: is not a field of the configuration{hint}")
+            raise TypeError(f"{name}: is not a field of the configuration; {nearest(name, known)}")
 
 
 class SeeGera(nn.Module):
@@ -360,7 +358,6 @@ class SeeGera(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes weights, configuration and sizes to one safetensors file, aside first, then renamed into place."""
-        path = pathlib.Path(path)
         header = {
             "format": FORMAT,
             "config": json.dumps(asdict(self.config)),
@@ -371,14 +368,8 @@ class SeeGera(nn.Module):
         content = safetensors.torch.save(
             {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}, header
         )
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(aside, path)
-        except BaseException:
-            pathlib.Path(aside).unlink(missing_ok=True)
-            raise
+        with written_aside(pathlib.Path(path)) as file:
+            file.write(content)
 
     @classmethod
     def load(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import platform
-import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -83,28 +81,6 @@ class OutputFolder:
                 folder.rmdir()
             except OSError:
                 return
-
-
-@contextlib.contextmanager
-def written_aside(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of ``path`` when the block ends, and vanishes where it fails.
-
-    Raises:
-        OSError: on entering, where the folder can't be written.
-    """
-    if path.is_dir():
-        raise OSError(f"{path} can't be written: it is a folder")
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        aside.touch(exist_ok=False)
-    except OSError as error:
-        raise OSError(f"{path} can't be written: {error.strerror}") from error
-    try:
-        with open(aside, "wb") as file:
-            yield file
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -272,7 +272,7 @@ def test_save_and_load(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"embeding_dim": 3}, TypeError, "did you mean embedding_dim"),
+        ({"embeding_dim": 3}, TypeError, "the nearest: embedding_dim"),
         ({"variant": "v9"}, ValueError, "variant: got 'v9', want one of 'correlated', 'independent'"),
         ({"embedding_dim": 0}, ValueError, "embedding_dim: got 0, want at least 1"),
         ({"embedding_dim": 2.5}, TypeError, "embedding_dim: got 2.5, want an int"),

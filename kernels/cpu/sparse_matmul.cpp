@@ -13,8 +13,6 @@
 
 namespace seegera {
 
-constexpr int kLineBytes = 64;  // a cache line
-
 template <typename T>
 struct SparseMatmul {
     const int64_t* rowptr;
@@ -40,6 +38,7 @@ namespace SEEGERA_ISA {
 constexpr int64_t kNarrowBytes = 512;
 constexpr int kBlockVectors = 8;
 constexpr int64_t kAhead = 8;
+constexpr int kLineBytes = 64;  // a cache line
 // Wider rows of dense are read from end to end, this many at a time, as memory and the processor's own prefetching like
 // it; their sums lie in the row of out, which stays in the first cache.
 constexpr int kGroup = 8;
@@ -196,6 +195,8 @@ using torch::stable::Tensor;
 
 // Multiply-adds of a task: long enough to hide its start, short enough to balance the threads.
 constexpr int64_t kTaskCost = int64_t{1} << 18;
+// Columns of a hub row for one thread: two cache lines, which a processor fetches as a pair. One line took 20 % longer.
+constexpr int64_t kHubBytes = 128;
 
 template <typename T>
 void multiply(const Tensor& rowptr, const Tensor& col, const Tensor& values, const Tensor& dense, Tensor& out) {
@@ -208,7 +209,7 @@ void multiply(const Tensor& rowptr, const Tensor& col, const Tensor& values, con
     p.dense_stride = dense.stride(0);
     p.out = out.mutable_data_ptr<T>();
     p.out_stride = out.size(1);
-    const auto tasks = partition_rows(p.rowptr, out.size(0), out.size(1), kLineBytes / sizeof(T), kTaskCost);
+    const auto tasks = partition_rows(p.rowptr, out.size(0), out.size(1), kHubBytes / sizeof(T), kTaskCost);
     const auto multiply_task = SEEGERA_CHOOSE(multiply_rows<T>);
     for_each_task(static_cast<int64_t>(tasks.size()), [&](int64_t i) { multiply_task(p, tasks[i]); });
 }

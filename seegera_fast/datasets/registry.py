@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 from ..graph import Graph
+from ..hints import nearest
 from .arrays import RawGraph, normalize_rows
 from .digits import build_digits
 from .download import download as download_file
@@ -172,9 +172,7 @@ def load(
     key = name.lower()
     data_set = DATA_SETS.get(key)
     if data_set is None:
-        nearest = difflib.get_close_matches(key, DATA_SETS, n=3, cutoff=0.5)
-        hint = f"the nearest: {', '.join(nearest)}" if nearest else f"want one of {', '.join(DATA_SETS)}"
-        raise ValueError(f"name: got {name!r}, which is no data set; {hint}")
+        raise ValueError(f"name: got {name!r}, which is no data set; {nearest(key, DATA_SETS)}")
     folder = data_root(root) / data_set.folder
     _provide(key, data_set, folder, download)
     raw = data_set.read(folder)

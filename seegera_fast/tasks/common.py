@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..graph import Graph
+from ..hints import nearest
 from ..model import SeeGera, SeeGeraConfig
 from ..training import Training, TrainingConfig
 from . import presets
@@ -79,9 +79,7 @@ def resolve(
     known = [*MODEL_FIELDS, *TRAINING_FIELDS, *own, *arguments]
     for name in given:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-            hint = f"the nearest: {', '.join(nearest)}" if nearest else f"want one of {', '.join(known)}"
-            raise TypeError(f"{task}() got an unknown field {name!r}; {hint}")
+            raise TypeError(f"{task}() got an unknown field {name!r}; {nearest(name, known)}")
     if preset is None:
         preset = graph.name if graph.name in presets.names(task) else presets.DEFAULT
     values = {**own, **(training or {}), **presets.load(task, preset, variant), **given}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import sys
 from collections.abc import Iterable
@@ -13,6 +12,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+from ..hints import nearest
 
 TASKS = ("link_prediction", "attribute_inference", "node_classification")
 VARIANTS = {"v1": "independent", "v2": "correlated", "v3": "correlated"}
@@ -57,6 +58,4 @@ def _check(argument: str, value: str, known: Iterable[str]) -> None:
         raise TypeError(f"{argument}: got {type(value).__name__}, want a string")
     known = list(known)
     if value not in known:
-        nearest = difflib.get_close_matches(value, known, n=3, cutoff=0.5)
-        hint = f"the nearest: {', '.join(nearest)}" if nearest else f"want one of {', '.join(known)}"
-        raise ValueError(f"{argument}: got {value!r}, which is not known; {hint}")
+        raise ValueError(f"{argument}: got {value!r}, which is not known; {nearest(value, known)}")
