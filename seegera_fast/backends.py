@@ -36,7 +36,8 @@ def load() -> None:
             torch.ops.load_library(str(found[0]))
             _libraries[backend] = found[0]
         except OSError as error:
-            _missing[backend] = f"{found[0].name} does not load: {error}"
+            # torch's own error leaves out what the loader said.
+            _missing[backend] = f"{found[0].name} does not load: {error.__cause__ or error}"
     for backend in _libraries:
         without = [name for name, row in OPERATORS.items() if backend in row.columns and not row.has_kernel(backend)]
         if without:
