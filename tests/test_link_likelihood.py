@@ -253,3 +253,44 @@ def test_a_complete_graph_has_nothing_to_draw():
     given = links("complete")()
     with pytest.raises(ValueError, match='negatives: got 1, want "all"'):
         ops.link_likelihood(**{**given, "negatives": 1})
+
+
+@pytest.mark.parametrize("column", columns("link_likelihood", compiled=True))
+@pytest.mark.parametrize("negatives", ["all", 4000])
+def test_many_nodes_on_any_number_of_threads(column, negatives):
+    """More nodes than fit into one group of tiles, three samples: the same bits however the work is shared out."""
+    graph = cases.large_graph(1300).to(device=column.device, dtype=torch.float32)
+    given = {"pos_weight": 3.0, "self_loops": False, "negatives": negatives, "seed": 5}
+    z = (0.5 * normal(1300, 3, 9)).to(column.device, torch.float32)
+
+    def outcome(backend, matrix, z):
+        z = z.detach().requires_grad_()
+        with use_backend(backend):
+            value = ops.link_likelihood(z, matrix, **given)
+            (gradient,) = torch.autograd.grad(value, z, contract.upstream(value))
+            return value.detach(), gradient, ops.link_likelihood(z.detach(), matrix, **given)
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        first = outcome(column.backend, graph.adjacency, z)
+        for count in (2, 3, 7):
+            torch.set_num_threads(count)
+            for value, before in zip(outcome(column.backend, graph.adjacency, z), first, strict=True):
+                assert_same_bits(value, before, name=f"with {count} threads")
+    finally:
+        torch.set_num_threads(threads)
+    want = outcome("reference", graph.adjacency.to("cpu", torch.float64), z.cpu().double())
+    for value, expected, name in zip(first, want, ("value", "gradient", "value alone"), strict=True):
+        assert_close(value, expected, terms=1300, name=name)
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_certain_links_leave_no_rounding_errors(column, dtype):
+    """All nodes linked, with scores of hundreds: nothing is left of them in the value or the gradient."""
+    matrix = cases.graph("complete").adjacency.to(device=column.device, dtype=dtype)
+    z = (10 + normal(7, 2, 5).abs()).to(column.device, dtype).requires_grad_()
+    value = ops.link_likelihood(z, matrix, pos_weight=2.0)
+    (gradient,) = torch.autograd.grad(value.sum(), z)
+    assert (value.abs() <= 1e-100).all()
+    assert (gradient.abs() <= 1e-100).all()

@@ -2,11 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .. import backends, reference
 from ..graph import SparseMatrix
+from ..seeds import seed_tensor
 from . import checks
+from .registry import Operator, once_differentiable
+
+
+def _fake(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient):
+    num_nodes, num_samples, width = z.shape
+    return z.new_empty(num_samples), z.new_empty(num_samples, num_nodes if with_gradient else 0, width)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    ctx.save_for_backward(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(call: Any, ctx: Any, upstream: torch.Tensor | None, _: None):
+    if upstream is None:
+        return (None,) * 9
+    (gradient,) = ctx.saved_tensors
+    return (call("link_likelihood_backward", gradient, upstream), *(None,) * 8)
+
+
+# The gradient is linear in the upstream scalar: the kernel makes it for an upstream of one, [J, n, d], while it has the
+# scores at hand, and backward scales it. negatives = 0 stands for all pairs; gaps is empty then.
+OPERATOR = Operator(
+    "link_likelihood(Tensor z, Tensor rowptr, Tensor col, Tensor gaps, Tensor pos_weight, Tensor seed, bool self_loops,"
+    " int negatives, bool with_gradient) -> (Tensor, Tensor)",
+    columns=("cpu",),
+    fake=_fake,
+    setup_context=_setup_context,
+    backward=_backward,
+)
+
+Operator(
+    "link_likelihood_backward(Tensor gradient, Tensor upstream) -> Tensor",
+    columns=("cpu",),
+    fake=lambda gradient, upstream: gradient.new_empty(gradient.shape[1], gradient.shape[0], gradient.shape[2]),
+    backward=once_differentiable("link_likelihood"),
+)
 
 
 def link_likelihood(
@@ -52,13 +92,35 @@ def link_likelihood(
     checks.choice("reduction", reduction, ("sum", "mean"))
     checks.seed(seed)
     checks.negatives(negatives, adjacency.non_edge_count)
-    backends.choose("link_likelihood", z.device)
-    return reference.link_likelihood(
+    backend = backends.choose("link_likelihood", z.device)
+    if backend == "reference":
+        return reference.link_likelihood(
+            z,
+            adjacency,
+            pos_weight=pos_weight,
+            self_loops=self_loops,
+            negatives=negatives,
+            seed=seed,
+            reduction=reduction,
+        )
+    if isinstance(pos_weight, torch.Tensor):
+        pos_weight = pos_weight.detach().to(device=z.device, dtype=torch.float64).reshape(1)
+    else:
+        pos_weight = torch.full((1,), pos_weight, dtype=torch.float64, device=z.device)
+    drawn = negatives != "all"
+    total, _ = OPERATOR(
+        backend,
         z,
-        adjacency,
-        pos_weight=pos_weight,
-        self_loops=self_loops,
-        negatives=negatives,
-        seed=seed,
-        reduction=reduction,
+        adjacency.rowptr,
+        adjacency.col,
+        adjacency.non_edges.gaps if drawn else adjacency.col.new_empty(0),
+        pos_weight,
+        seed_tensor(seed, z.device),
+        self_loops,
+        negatives if drawn else 0,
+        z.requires_grad and torch.is_grad_enabled(),
     )
+    if reduction == "sum":
+        return total
+    num_nodes = z.shape[0]
+    return total / max(num_nodes * num_nodes if self_loops else num_nodes * (num_nodes - 1), 1)
