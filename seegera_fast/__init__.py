@@ -1,4 +1,4 @@
-"""Semi-implicit graph variational auto-encoders (SeeGera, WWW '23): exact, in O(n d) memory, on a CPU or a GPU."""
+"""Semi-implicit graph variational auto-encoders (SeeGera, WWW '23), from the model down to its kernels."""
 
 from . import backends, datasets, ops, reference, tasks
 from .backends import use_backend

@@ -223,9 +223,9 @@ class SparseMatrix:
         """
         if dtype not in FLOATING:
             raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
-        if isinstance(matrix, SparseMatrix):
+        if isinstance(matrix, SparseMatrix) and bool((matrix.values != 0).all()):
             return matrix.to(dtype=dtype)
-        device = matrix.device if isinstance(matrix, torch.Tensor) else None
+        device = matrix.device if isinstance(matrix, (torch.Tensor, SparseMatrix)) else None
         return cls._from_csr(_to_csr(matrix, name), name, dtype).to(device=device)
 
     @classmethod
@@ -408,10 +408,8 @@ class Graph:
             raise TypeError(f"edge_index: got values of type {index.dtype}, want integers")
         index = index.astype(np.int64)
         if num_nodes is None:
-            if features is not None:
-                num_nodes = int(np.shape(features)[0])
-            else:
-                num_nodes = int(index.max()) + 1 if index.size else 0
+            highest = int(index.max()) + 1 if index.size else 0
+            num_nodes = highest if features is None else _rows(features)
         elif isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
             raise TypeError(f"num_nodes: got {type(num_nodes).__name__}, want an int")
         elif num_nodes < 1:
@@ -638,13 +636,21 @@ def _labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
         return None
     array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
     if array.ndim == 2 and array.shape[1] > 0:
-        array = array[:, 0] if array.shape[1] == 1 else array.argmax(axis=1)
+        # A row without any score has no label.
+        array = array[:, 0] if array.shape[1] == 1 else np.where(array.any(axis=1), array.argmax(axis=1), -1)
     if array.ndim != 1 or array.shape[0] != num_nodes:
         raise ValueError(f"labels: got shape {tuple(array.shape)}, want one label per node: [{num_nodes}]")
     whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all()
     if array.dtype.kind not in "iub" and not whole:
         raise TypeError(f"labels: got values of type {array.dtype}, want integers")
     return torch.from_numpy(array.astype(np.int64))
+
+
+def _rows(features: Any) -> int:
+    shape = np.shape(features)
+    if not shape:
+        raise TypeError(f"features: got {type(features).__name__}, want a matrix with a row per node")
+    return int(shape[0])
 
 
 def _mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:

@@ -144,6 +144,8 @@ class SeeGera(nn.Module):
         super().__init__()
         if not isinstance(graph, Graph):
             raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f"seed: got {seed!r}, want an int")
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         self.config = replace(config or SeeGeraConfig(), **options)
         self.seed = seed
@@ -152,7 +154,8 @@ class SeeGera(nn.Module):
         self._graph: Graph | None = graph
         self._steps = 0
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            # Not torch.manual_seed, which would also seed the GPUs.
+            torch.default_generator.manual_seed(seed)
             self._build()
         self.to(device=graph.device, dtype=graph.dtype)
 
@@ -392,6 +395,9 @@ class SeeGera(nn.Module):
             raise ValueError(f"path: {path} is not a safetensors file ({error})") from error
         if header.get("format") != FORMAT:
             raise ValueError(f"path: {path} has format {header.get('format')!r}, want {FORMAT!r}")
+        missing = [key for key in ("config", "seed", "num_nodes", "num_features") if key not in header]
+        if missing:
+            raise ValueError(f"path: {path} lacks {', '.join(missing)} in its header, want a file of SeeGera.save")
         config = json.loads(header["config"])
         checked_fields(config, [field.name for field in fields(SeeGeraConfig)])
         model = cls.__new__(cls)

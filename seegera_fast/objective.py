@@ -118,7 +118,8 @@ def bound(
         log_var_weight=decoded.log_var_weight,
         reduction=reduction,
     )
-    # The released program takes means over rows and divides by the number of rows once more.
+    # As in the released program: means over rows, divided by the number of rows once more. Its prior counts nodes and
+    # features apart, its mixture both together, so that this is not a bound; scaling="sum" is.
     node_scale = 1 / num_nodes**2 if mean else 1.0
     feature_scale = 1 / num_features**2 if mean else 1.0
     prior = node_scale * standard_normal(z_nodes) + feature_scale * standard_normal(z_features)

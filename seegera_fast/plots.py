@@ -107,14 +107,17 @@ def _draw_embedding(axes: Any, embedding: np.ndarray, labels: np.ndarray | None,
 
 
 def project(embedding: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:
-    """The rows in two dimensions, ``[n, 2]``, and the name of the method: t-SNE, or PCA for fewer than 20 rows."""
+    """The rows in two dimensions, ``[n, 2]``, and the name of the method: t-SNE, or PCA for fewer than 20 rows or where
+    all rows are nearly the same."""
     values = np.asarray(embedding, np.float64)
     values = values - values.mean(axis=0)
     left, lengths, _ = np.linalg.svd(values, full_matrices=False)
     main = left[:, :50] * lengths[:50]
     if main.shape[1] < 2:
         main = np.pad(main, ((0, 0), (0, 2 - main.shape[1])))
-    if len(main) < 20 or main.shape[1] == 2:
+    # t-SNE divides by the spread of the first direction; rounding alone is no spread.
+    flat = not main[:, 0].std() > 1e-6 * max(np.abs(embedding).max(), np.finfo(np.float32).tiny)
+    if len(main) < 20 or main.shape[1] == 2 or flat:
         return main[:, :2], "PCA"
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits

@@ -606,3 +606,11 @@ def test_picture_of_an_odd_run(tmp_path):
         )
         assert (tmp_path / "p.png").stat().st_size > 10000
         (tmp_path / "p.png").unlink()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-30, 1e-9])
+def test_projection_of_rows_that_are_nearly_the_same(noise):
+    draws = np.random.default_rng(0)
+    points, method = plots.project((0.1 + noise * draws.standard_normal((40, 5))).astype(np.float32))
+    assert method == "PCA"
+    assert np.isfinite(points).all()

@@ -878,3 +878,13 @@ def test_isolated_nodes_propagate_to_themselves():
     matrix = Graph(undirected((0, 1), n=4)).propagation.to_dense()
     assert matrix[2:].tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
     assert matrix[:2, :2].flatten().tolist() == pytest.approx([0.5] * 4)
+
+
+def test_a_one_hot_row_without_a_one_has_no_label():
+    assert Graph(np.zeros((3, 3)), labels=[[0, 1], [0, 0], [1, 0]]).labels.tolist() == [1, -1, 0]
+
+
+def test_explicit_zeros_of_a_sparse_matrix_are_dropped():
+    matrix = SparseMatrix.from_any(np.eye(3))
+    matrix.values = torch.tensor([1.0, 0.0, 1.0])
+    assert Graph(np.zeros((3, 3)), matrix).features.nnz == 2

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import safetensors.torch
 import scipy.sparse
 import torch
 
@@ -301,3 +302,20 @@ def test_bernoulli_refuses_counts_and_forward_refuses_another_graph():
         model(3)
     with pytest.raises(ValueError, match="graph: has 9 nodes"):
         model(small_graph(nodes=9))
+
+
+def test_building_leaves_the_random_state_alone_and_a_bad_header_is_named(tmp_path):
+    before = torch.random.get_rng_state()
+    sf.SeeGera(small_graph(), **SMALL)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / "bad", {"format": "seegera_fast.SeeGera/1"})
+    with pytest.raises(ValueError, match="lacks config, seed, num_nodes, num_features in its header"):
+        sf.SeeGera.load(tmp_path / "bad")
+    with pytest.raises(TypeError, match=r"seed: got 1\.5, want an int"):
+        sf.SeeGera(small_graph(), seed=1.5)
+
+
+def test_biases_of_the_mlp_decoder_start_at_zero():
+    decoder = sf.SeeGera(small_graph(), **SMALL, decoder="mlp", likelihood="gaussian").decoder
+    assert (decoder.log_var_weight[-1] == 0).all()
+    assert decoder.log_var_weight[:-1].abs().min() > 0

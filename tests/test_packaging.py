@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -97,6 +98,18 @@ def sdist(tree, tmp_path_factory):
     return archive
 
 
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    """The C++ compiler without its optimisation: half the time, and the kernels' speed does not matter here."""
+    return script(tmp_path_factory.mktemp("compiler") / "c++", f'exec {shlex.quote(COMPILER)} "$@" -O0')
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
 class Environment:
     """A fresh virtual environment that sees the packages of the running one, except this project."""
 
@@ -141,10 +154,10 @@ def test_sdist_holds_the_sources(sdist):
 
 
 @needs_compiler
-def test_wheel_from_sdist(sdist, environment, tmp_path):
+def test_wheel_from_sdist(sdist, environment, compiler, tmp_path):
     wheels = tmp_path / "wheels"
     command = [environment.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, sdist]
-    succeed(command, cwd=environment.elsewhere, SEEGERA_CUDA="0")
+    succeed(command, cwd=environment.elsewhere, SEEGERA_CUDA="0", CXX=compiler)
     (wheel,) = wheels.iterdir()
     assert "-cp310-abi3-" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
@@ -165,7 +178,7 @@ def test_wheel_from_sdist(sdist, environment, tmp_path):
 
 
 @needs_compiler
-def test_editable_install(tree, environment):
+def test_editable_install(tree, environment, compiler):
     # What an isolated build leaves: a cache whose programs went away with its environment. Its generator is not the
     # one in use, so that a build that keeps the cache fails.
     stale = tree / "build" / "native" / "CMakeCache.txt"
@@ -175,7 +188,7 @@ def test_editable_install(tree, environment):
         f"CMAKE_GENERATOR:INTERNAL=Unix Makefiles\nCMAKE_MAKE_PROGRAM:FILEPATH={gone}\nCMAKE_COMMAND:INTERNAL={gone}\n"
         f"CMAKE_CXX_COMPILER:FILEPATH={gone}\nCMAKE_HOME_DIRECTORY:INTERNAL={tree}\n"
     )
-    environment.install("--editable", tree, SEEGERA_CUDA="0")
+    environment.install("--editable", tree, SEEGERA_CUDA="0", CXX=compiler)
     folder, triton, found = environment.inspect()
     assert folder == tree / "seegera_fast"
     assert triton == tree / "kernels" / "triton" / "sparse_matmul.py"
@@ -183,7 +196,7 @@ def test_editable_install(tree, environment):
     assert found == WORKS
 
     # The strict mode links files instead of naming the folder, and builds nothing anew.
-    environment.install("--editable", tree, "--config-settings", "editable_mode=strict", SEEGERA_CUDA="0")
+    environment.install("--editable", tree, "--config-settings", "editable_mode=strict", SEEGERA_CUDA="0", CXX=compiler)
     folder, triton, found = environment.inspect()
     assert tree / "build" in folder.parents
     assert triton.is_file()
@@ -236,12 +249,10 @@ def test_a_wrong_cxx_is_an_error(tree):
 
 @needs_compiler
 def test_a_failing_build_shows_the_output_of_the_compiler(tree, tmp_path):
-    compiler = tmp_path / "c++"
-    compiler.write_text("#!/bin/sh\necho 'internal compiler error: out of patience'\nexit 1\n")
-    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    failing = script(tmp_path / "c++", "echo 'internal compiler error: out of patience'; exit 1")
     copy = tmp_path / "tree"
     shutil.copytree(tree, copy, ignore=shutil.ignore_patterns("build", "*.so"))
-    result = build(copy, CXX=str(compiler))
+    result = build(copy, CXX=failing)
     assert result.returncode != 0
     assert "internal compiler error: out of patience" in result.stdout
     assert "seegera-fast: the native build failed, see above." in result.stdout.splitlines()[-1]

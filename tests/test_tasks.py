@@ -715,3 +715,12 @@ def test_what_counts_as_an_improvement():
 
 def test_result_is_short_in_print():
     assert len(repr(run("link_prediction"))) < 600
+
+
+def test_labels_may_be_any_numbers():
+    """Classes count by their order, so that a large number costs nothing."""
+    graph = planted()
+    renamed = Graph(graph.adjacency, graph.features, graph.labels * 900_000_000_000 + 7)
+    fields = {"epochs": 2, "embedding_dim": 4, "hidden_dim": 4, "classifier_epochs": 3, "progress": False}
+    first, second = (tasks.node_classification(each, **fields).accuracy for each in (renamed, graph))
+    assert first == second

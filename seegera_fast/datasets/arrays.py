@@ -77,11 +77,3 @@ def undirected(adjacency: scipy.sparse.spmatrix) -> scipy.sparse.csr_matrix:
     """The symmetric pattern of a matrix: an edge in either direction counts 1, an explicit zero is none."""
     pattern = scipy.sparse.csr_matrix(adjacency) != 0
     return scipy.sparse.csr_matrix(pattern + pattern.T, dtype=np.float32)
-
-
-def normalize_rows(features: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Each row divided by its sum, in float64; a row whose sum is 0 stays as it is."""
-    sums = np.asarray(features.sum(axis=1, dtype=np.float64)).ravel()
-    scale = np.ones_like(sums)
-    np.divide(1.0, sums, out=scale, where=sums != 0)
-    return scipy.sparse.csr_matrix(scipy.sparse.diags(scale) @ features)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from ..graph import Graph
+from ..graph import Graph, SparseMatrix
 from ..hints import nearest
-from .arrays import RawGraph, normalize_rows
+from .arrays import RawGraph
 from .digits import build_digits
 from .download import download as download_file
 from .npz import read_npz
@@ -176,9 +175,9 @@ def load(
     folder = data_root(root) / data_set.folder
     _provide(key, data_set, folder, download)
     raw = data_set.read(folder)
-    features = raw.features.astype(np.float64)
+    features = SparseMatrix.from_any(raw.features, name="features", dtype=dtype)
     if normalize_features:
-        features = normalize_rows(features)
+        features = features.row_normalized
     return Graph(raw.adjacency, features, raw.labels, masks=raw.masks, name=key, dtype=dtype)
 
 

@@ -67,6 +67,9 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(before, after, bias=dense) for before, after in pairs)
         self.last = Layer(widths[-1], num_features, bias=dense)
         self.log_var_weight = glorot(widths[-1] + dense, num_features) if gaussian else None
+        if gaussian and dense:
+            # The last row is the bias, which starts at zero.
+            nn.init.zeros_(self.log_var_weight[-1])
 
     def forward(
         self,

@@ -118,7 +118,11 @@ def pair_metrics(
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     pairs = torch.cat([positive, negative])
-    products = [(embedding[low] * embedding[high]).sum(dim=1) for low, high in map(torch.t, pairs.split(PIECE))]
+    # In float64, where products of finite numbers stay finite.
+    products = [
+        (embedding[low].double() * embedding[high].double()).sum(dim=1)
+        for low, high in map(torch.t, pairs.split(PIECE))
+    ]
     target = torch.arange(pairs.shape[0]) < positive.shape[0]
     scores = torch.cat(products).cpu().numpy()
     return float(roc_auc_score(target, scores)), float(average_precision_score(target, scores))

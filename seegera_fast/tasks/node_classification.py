@@ -119,7 +119,8 @@ def node_classification(
     split = public_split(graph) if public else split_nodes(graph, train, valid, seed)
     if not split.train.shape[0]:
         raise ValueError(f"train: got no node to train on, want at least one (public {public}, ratio {train})")
-    labels = graph.labels.to(graph.device)
+    # Classes are numbered anew, so that a label may be any number.
+    labels = torch.unique(graph.labels, return_inverse=True)[1].to(graph.device)
     model = SeeGera(graph, settings.model, seed=seed)
 
     def fit(epoch: int) -> Fit:
