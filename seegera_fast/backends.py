@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .ops.registry import OPERATORS
+from .ops.registry import OPERATORS, Operator
 
 BACKENDS = ("cpu", "cuda", "triton", "reference")
 
@@ -39,7 +39,7 @@ def load() -> None:
             # torch's own error leaves out what the loader said.
             _missing[backend] = f"{found[0].name} does not load: {error.__cause__ or error}"
     for backend in _libraries:
-        without = [name for name, row in OPERATORS.items() if backend in row.columns and not row.has_kernel(backend)]
+        without = [name for name, row in OPERATORS.items() if isinstance(row, Operator) and backend in row.columns and not row.has_kernel(backend)]
         if without:
             _missing[backend] = f"the {backend} library has no kernel for {', '.join(without)}: it is an older build"
     if "cuda" not in _missing and not torch.cuda.is_available():
@@ -55,7 +55,7 @@ def load() -> None:
 
 def _register_triton(key: str) -> None:
     for operator in OPERATORS.values():
-        if "triton" in operator.columns:
+        if "triton" in operator.columns and isinstance(operator, Operator):
             operator.implement_in_triton(key)
 
 

@@ -106,8 +106,9 @@ def test_a_listed_operation_has_its_kernel(backend):
     row = backends.info()[backend]
     key = "cpu" if backend == "triton" and backends.interpreted() else backend
     for name in row["operations"] if row["available"] else []:
-        overload = f"seegera_fast::{name}" + (".triton" if backend == "triton" else "")
-        assert torch._C._dispatch_has_kernel_for_dispatch_key(overload, "CPU" if key == "cpu" else "CUDA"), name
+        for operator in OPERATORS[name].operators:
+            overload = f"seegera_fast::{operator}" + (".triton" if backend == "triton" else "")
+            assert torch._C._dispatch_has_kernel_for_dispatch_key(overload, "CPU" if key == "cpu" else "CUDA"), name
 
 
 def test_operators_are_operations_or_their_backward_halves():

@@ -12,9 +12,9 @@ from tolerances import assert_close
 from seegera_fast import ops, use_backend
 
 
-def decoded(kind="sparse", d=5, h=4, *, draws=2, num_rows=8, num_columns=6, dropout=0.0, scale=1.0):
+def decoded(kind="sparse", d=5, h=4, *, draws=2, num_rows=8, num_columns=6, dropout=0.0, scale=1.0, layout="sparse"):
     return lambda: {
-        "features": cases.features(kind, num_rows, num_columns),
+        "features": cases.features(kind, num_rows, num_columns).with_layout(layout),
         "z_nodes": scale * normal(num_rows, draws, d),
         "z_features": scale * normal(num_columns, draws, d, seed=1),
         "weight": normal(2 * d, h, seed=2),
@@ -28,6 +28,10 @@ CASES = {
     **{f"d {d}": decoded(d=d, num_rows=5) for d in cases.WIDTHS},
     **{f"h {h}": decoded(h=h) for h in cases.WIDTHS},
     **{f"dropout {rate}, d {d}": decoded(d=d, dropout=rate) for rate in (0.3, 0.9) for d in (1, 2, 5, 33)},
+    "more features than nodes": decoded("counts", num_columns=20),
+    "dense layout": decoded("negative", layout="dense"),
+    "dense layout, more features than nodes": decoded(num_columns=20, layout="dense"),
+    "dense layout with dropout": decoded("counts", layout="dense", dropout=0.3),
     "one node": decoded("dense", num_rows=1),
     "one feature": decoded("dense", num_columns=1),
     "one draw": decoded(draws=1),
@@ -70,7 +74,7 @@ class TestDecoderInput(contract.SeededOperation):
     differentiable = DIFFERENTIABLE
     cases = CASES
     smooth = ("negative", "dropout 0.3, d 2", "empty")
-    typical = ("negative", "dropout 0.3, d 5")
+    typical = ("negative", "dropout 0.3, d 5", "more features than nodes", "dense layout")
     refusals = REFUSALS
 
     @staticmethod

@@ -11,9 +11,9 @@ from tolerances import assert_close, assert_same_bits
 from seegera_fast import SparseMatrix, ops, use_backend
 
 
-def average(kind, width, *, to="features", num_rows=11, num_columns=9, draws=2, scale=1.0):
+def average(kind, width, *, to="features", num_rows=11, num_columns=9, draws=2, scale=1.0, layout="sparse"):
     def arguments():
-        matrix = cases.features(kind, num_rows, num_columns)
+        matrix = cases.features(kind, num_rows, num_columns).with_layout(layout)
         rows = matrix.shape[0 if to == "features" else 1]
         return {"features": matrix, "values": scale * normal(rows, draws, width), "to": to}
 
@@ -27,6 +27,7 @@ CASES = {
         for width in cases.WIDTHS
         for to in ("features", "nodes")
     },
+    **{f"dense layout to {to}": average("negative", 5, to=to, layout="dense") for to in ("features", "nodes")},
     "one node to features": average("dense", 3, num_rows=1),
     "one node to nodes": average("dense", 3, num_rows=1, to="nodes"),
     "one feature to features": average("dense", 3, num_columns=1),
@@ -67,7 +68,7 @@ class TestFeatureAverage(contract.Operation):
     differentiable = ("values",)
     cases = CASES
     smooth = ("negative to features", "negative to nodes", "empty to nodes")
-    typical = ("negative to features", "sparse to nodes")
+    typical = ("negative to features", "sparse to nodes", "dense layout to features")
     refusals = REFUSALS
 
     @staticmethod

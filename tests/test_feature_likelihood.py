@@ -1,7 +1,11 @@
 """feature_likelihood: log p(X | H W), entry by entry."""
 
+import importlib
 import itertools
 import math
+import os
+import subprocess
+import sys
 
 import cases
 import contract
@@ -55,6 +59,10 @@ CASES = {
     **{f"{name}, one node": outputs(name, "dense", rows=1) for name in LIKELIHOODS},
     **{f"{name}, one feature": outputs(name, "dense", num_columns=1, pos_weight=3.0) for name in LIKELIHOODS},
     **{f"{name}, no width": outputs(name, "dense", 0) for name in LIKELIHOODS},
+    **{f"{name}, no nodes": outputs(name, rows=0) for name in LIKELIHOODS},
+    **{f"{name}, no features": outputs(name, num_columns=0) for name in LIKELIHOODS},
+    **{f"{name}, several tiles": outputs(name, rows=300, num_columns=250) for name in LIKELIHOODS},
+    **{f"{name}, tiles of three samples": outputs(name, rows=200, num_columns=9, samples=3) for name in LIKELIHOODS},
     "weight 4": outputs(pos_weight=4.5),
     "weight 0": outputs(pos_weight=0),
     "weight of a tensor": outputs(pos_weight=[4.5]),
@@ -247,3 +255,160 @@ def test_defaults(column):
     given = converted(outputs()(), torch.float64, column.device)
     short = ops.feature_likelihood(given["hidden"], given["weight"], given["features"])
     assert_same_bits(short, ops.feature_likelihood(**given))
+
+
+# --- mse by squares --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=columns("feature_likelihood", compiled=True))
+def compiled_column(request):
+    with use_backend(request.param.backend):
+        yield request.param
+
+
+@pytest.fixture
+def by_squares(monkeypatch):
+    """Chooses the form of the sum of squares."""
+    module = importlib.import_module("seegera_fast.ops.feature_likelihood")
+
+    def choose(squares):
+        monkeypatch.setattr(module, "squares_are_cheaper", lambda *sizes: squares)
+
+    return choose
+
+
+def outcome_of(arguments):
+    return TestFeatureLikelihood.outcome(ops.feature_likelihood, arguments)
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("layout", ["rows", "columns", "samples of columns", "every second"])
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("squares", [False, True])
+def test_both_forms_of_mse(compiled_column, by_squares, squares, samples, own, layout, dtype):
+    """A weight in all the orders in memory in which the model hands it over."""
+    given = outputs("mse", "counts", 40, rows=70, num_columns=50, samples=samples, own=own)()
+    weight = given["weight"]
+    if layout == "columns":
+        weight = weight.mT.contiguous().mT
+    elif layout == "samples of columns" and own:
+        weight = weight.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+    elif layout == "every second":
+        weight = cases.laid_out(weight, "gaps")
+    arguments = converted({**given, "weight": weight}, dtype, compiled_column.device)
+    by_squares(squares)
+    TestFeatureLikelihood.compare(outcome_of(arguments), arguments, dtype)
+
+
+def test_squares_of_a_long_matrix(compiled_column, by_squares):
+    """More rows than one sum of a Gram matrix takes, and more columns than one stripe."""
+    given = {
+        **outputs("mse", h=150, rows=9000, num_columns=20, samples=1)(),
+        "features": cases.features("unit", 9000, 20),
+    }
+    arguments = converted(given, torch.float32, compiled_column.device)
+    by_squares(True)
+    TestFeatureLikelihood.compare(outcome_of(arguments), arguments, torch.float32)
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.3, 0.2, 0.1, 0.03, 1e-2, 1e-4, 0.0])
+def test_squares_that_cancel(compiled_column, by_squares, noise):
+    """The closer the fit, the more cancels: to 1e-5 while squares are used, and beyond that the very bits of tiles."""
+    hidden, weight = normal(120, 2, 6, seed=1), normal(6, 80, seed=2)
+    # Only the second sample fits.
+    features = SparseMatrix.from_any(hidden[:, 1] @ weight + noise * normal(120, 80, seed=3))
+    arguments = {"hidden": hidden.float(), "weight": weight.float(), "features": features, "likelihood": "mse"}
+    arguments = converted(arguments, torch.float32, compiled_column.device)
+    by_squares(True)
+    got = outcome_of(arguments)
+    want = TestFeatureLikelihood.expected(arguments)["output"]
+    assert abs(got["output"][0].double().cpu() / want[0] - 1) < 1e-5
+    by_squares(False)
+    tiles = outcome_of(arguments)
+    if noise >= 0.3:
+        assert abs(got["output"][1].double().cpu() / want[1] - 1) < 1e-5
+    else:
+        assert_same_bits(got["output"][1], tiles["output"][1], name="value")
+        assert_same_bits(got["gradient of hidden"][:, 1], tiles["gradient of hidden"][:, 1], name="gradient of hidden")
+    for name in ("gradient of hidden", "gradient of weight"):
+        scale = tiles[name].abs().max()
+        assert (got[name] - tiles[name]).abs().max() < 1e-5 * scale
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e25])
+def test_squares_that_overflow(compiled_column, by_squares, scale):
+    """H^T H is beyond float32 and W W^T is small or 0, while H W is 2."""
+    hidden = torch.full((3, 1, 2), scale, device=compiled_column.device)
+    weight = torch.full((2, 4), 1 / scale, device=compiled_column.device)
+    features = SparseMatrix.from_any(torch.eye(3, 4)).to(device=compiled_column.device)
+    by_squares(True)
+    value = ops.feature_likelihood(hidden, weight, features, likelihood="mse")
+    assert_close(value.cpu(), torch.tensor([-9 * 4.0 - 3.0 - 6 * math.log(math.pi)]).double(), terms=12)
+
+
+def test_the_cheaper_form_of_mse():
+    """Squares for Cora and CS, tiles for Computers (dense) and for outputs narrower than H."""
+    cheaper = importlib.import_module("seegera_fast.ops.feature_likelihood").squares_are_cheaper
+    assert cheaper(2708, 1433, 512, 49_216, 1, 1, True, True)
+    assert cheaper(18_333, 6805, 512, 1_092_079, 5, 1, True, True)
+    assert not cheaper(13_752, 767, 512, 3_675_000, 1, 1, True, True)
+    assert not cheaper(1797, 64, 512, 58_000, 1, 1, False, False)
+
+
+# --- threads and memory ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("likelihood", [*LIKELIHOODS, "squares"])
+@pytest.mark.parametrize("shape", [(500, 450), (4000, 16), (16, 1500)])
+def test_same_bits_with_other_threads(compiled_column, by_squares, shape, likelihood, own):
+    """Many blocks of rows and of columns, or one of either; more threads than may add to the same gradient at once."""
+    name = "mse" if likelihood == "squares" else likelihood
+    given = outputs(name, "binary", 33, rows=shape[0], num_columns=shape[1], own=own)()
+    arguments = converted(given, torch.float32, compiled_column.device)
+    by_squares(likelihood == "squares")
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for count in (1, 2, 3, 12, 12):
+            torch.set_num_threads(count)
+            found.append(outcome_of(arguments))
+    finally:
+        torch.set_num_threads(threads)
+    for other in found[1:]:
+        for key, value in other.items():
+            assert_same_bits(value, found[0][key], name=key)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="resident memory is read from Linux's /proc")
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_memory_without_the_outputs(compiled_column, likelihood):
+    """A step of 10,000 x 8,000 outputs, 320 MB, adds no tenth of them to what is resident."""
+    if compiled_column.device != "cpu":
+        pytest.skip("resident memory says nothing about a GPU's")
+    code = """
+import sys, torch
+from seegera_fast import SparseMatrix, ops, use_backend
+
+def resident(field):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(field))
+
+likelihood = sys.argv[1]
+def step(n, l):
+    features = SparseMatrix(torch.arange(n + 1), torch.arange(n) % l, torch.ones(n), (n, l))
+    hidden, weight = (torch.ones(*size, requires_grad=True) for size in ((n, 1, 4), (4, l)))
+    variance = torch.zeros(4, l, requires_grad=True) if likelihood == "gaussian" else None
+    value = ops.feature_likelihood(hidden, weight, features, likelihood=likelihood, log_var_weight=variance)
+    torch.autograd.grad(value.sum(), [hidden, weight])
+
+with use_backend(sys.argv[2]):
+    step(300, 300)
+    before = resident("VmRSS")
+    step(10_000, 8_000)
+    print(resident("VmHWM") - before)
+"""
+    command = [sys.executable, "-c", code, likelihood, compiled_column.backend]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) * 1024 < 32e6

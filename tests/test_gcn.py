@@ -12,11 +12,23 @@ from tolerances import assert_same_bits
 from seegera_fast import SparseMatrix, ops, use_backend
 
 
-def layer(name="random", h=5, d=4, *, draws=2, dropout=0.0, activation="tanh", bias=True, dense=False, scale=1.0):
+def layer(
+    name="random",
+    h=5,
+    d=4,
+    *,
+    draws=2,
+    dropout=0.0,
+    activation="tanh",
+    bias=True,
+    dense=False,
+    scale=1.0,
+    layout="sparse",
+):
     def arguments():
         graph = cases.graph(name)
         return {
-            "propagation": None if dense else graph.propagation,
+            "propagation": None if dense else graph.propagation.with_layout(layout),
             "hidden": scale * normal(graph.num_nodes, draws, h),
             "weight": normal(h, d, seed=1) / h**0.5,
             "bias": normal(d, seed=2) if bias else None,
@@ -35,6 +47,9 @@ CASES = {
     **{f"dense layer, {act}": layer("path", dense=True, activation=act) for act in ("relu", "tanh", "none")},
     **{f"dropout {rate}": layer("hub", dropout=rate, activation="relu") for rate in (0.3, 0.9)},
     "dense layer with dropout, without bias": layer("hub", dense=True, bias=False, dropout=0.4),
+    "dropout, A before W": layer("hub", d=9, dropout=0.3, activation="relu"),
+    "dense layout": layer("complete", layout="dense", dropout=0.2),
+    "dense layout, A before W": layer("complete", d=9, layout="dense", activation="none", bias=False),
     "one draw": layer(draws=1, activation="relu", bias=False),
     "no outputs": layer(d=0),
     "large values": layer(scale=1e4, activation="none", dropout=0.3),
@@ -88,7 +103,7 @@ class TestGcn(contract.SeededOperation):
     differentiable = DIFFERENTIABLE
     cases = CASES
     smooth = ("path, tanh", "dropout 0.3", "dense layer with dropout, without bias", "one_node, none")
-    typical = ("dropout 0.3", "hub, relu", "dense layer, tanh")
+    typical = ("dropout 0.3", "hub, relu", "dense layer, tanh", "dropout, A before W", "dense layout")
     refusals = REFUSALS
 
     @staticmethod

@@ -26,12 +26,13 @@ def layer(
     dense=False,
     num_columns=9,
     scale=1.0,
+    layout="sparse",
 ):
     def arguments():
         graph = cases.graph(name, kind, num_columns)
         return {
             "propagation": None if dense else graph.propagation,
-            "features": graph.features,
+            "features": graph.features.with_layout(layout),
             "weight": scale * normal(num_columns, h, seed=1),
             "noise_weight": scale * normal(c, h, seed=2),
             "num_draws": draws,
@@ -58,6 +59,13 @@ CASES = {
     "high dropout": layer("hub", "dense", dropout=0.9, activation="relu"),
     "one feature": layer("path", "dense", num_columns=1, dropout=0.2),
     "no outputs": layer("path", h=0),
+    "draws of more than one word": layer("path", draws=70, dropout=0.3, h=2),
+    "dense layout": layer("hub", "negative", layout="dense", bias=True),
+    "dense layout with dropout": layer("hub", "counts", layout="dense", dropout=0.4, bias=True),
+    "dense layout, dense layer": layer("hub", "dense", layout="dense", dense=True, activation="relu", bias=True),
+    "dense layout, dense layer with dropout": layer("hub", "unit", layout="dense", dense=True, dropout=0.4, c=5),
+    "dense layout without noise": layer("path", "dense", layout="dense", c=0, draws=1, activation="none"),
+    "dense layout, 2,100 columns": layer("path", layout="dense", num_columns=2100, dropout=0.3),
     "large values": layer("random", "counts", scale=1e4, activation="none"),
 }
 
@@ -118,7 +126,7 @@ class TestNoisyGcn(contract.SeededOperation):
     differentiable = DIFFERENTIABLE
     cases = CASES
     smooth = ("path, tanh", "noise of 9 with dropout", "dense layer with dropout", "noise of 0", "one_node, none")
-    typical = ("sparse", "hub, relu", "dense layer, tanh", "noise of 0")
+    typical = ("sparse", "hub, relu", "dense layer, tanh", "noise of 0", "dense layout", "dense layout with dropout")
     refusals = REFUSALS
 
     @staticmethod

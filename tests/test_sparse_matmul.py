@@ -23,8 +23,8 @@ def propagation(name):
     return lambda: cases.graph(name).propagation
 
 
-def features(kind, num_rows=17, num_columns=9):
-    return lambda: cases.features(kind, num_rows, num_columns)
+def features(kind, num_rows=17, num_columns=9, layout="sparse"):
+    return lambda: cases.features(kind, num_rows, num_columns).with_layout(layout)
 
 
 def zeros(num_rows, num_columns):
@@ -39,6 +39,11 @@ CASES = {
     "draws": product(propagation("random"), 3, 11),
     "four dimensions": product(propagation("path"), 2, 3, 5),
     "small draws": product(propagation("path"), 2, 3),
+    "dense layout": product(features("negative", layout="dense"), 2, 5),
+    "dense layout, no width": product(features("dense", layout="dense"), 0),
+    "dense layout, no rows": product(lambda: zeros(0, 4)().with_layout("dense"), 3),
+    "dense layout, no columns": product(lambda: zeros(4, 0)().with_layout("dense"), 3),
+    "dense layout, 300 rows": product(features("dense", 300, 5, layout="dense"), 1100),
     "no width": product(propagation("path"), 0),
     "no draws": product(propagation("path"), 0, 4),
     "no rows": product(zeros(0, 4), 3),
@@ -84,7 +89,7 @@ class TestSparseMatmul(contract.Operation):
     differentiable = ("dense",)
     cases = CASES
     smooth = ("small draws", "vector", "no rows", "no columns", "features-negative")
-    typical = ("draws", "vector", "features-negative")
+    typical = ("draws", "vector", "features-negative", "dense layout")
     refusals = REFUSALS
 
     @staticmethod

@@ -14,6 +14,7 @@ namespace seegera {
 
 constexpr int kKeyBits = 62;
 constexpr int kBucketBits = 12;
+constexpr int64_t kBuckets = int64_t{1} << kBucketBits;
 
 inline int64_t bucket_of(int64_t key) { return key >> (kKeyBits - kBucketBits); }
 
@@ -73,7 +74,6 @@ namespace {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-constexpr int64_t kBuckets = int64_t{1} << kBucketBits;
 // Elements of a task.
 constexpr int64_t kTaskSize = int64_t{1} << 16;
 

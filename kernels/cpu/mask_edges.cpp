@@ -114,7 +114,7 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& weight, const T
     p.new_rowptr = new_rowptr.mutable_data_ptr<int64_t>();
     p.new_col = new_col.mutable_data_ptr<int64_t>();
     p.values = values.mutable_data_ptr<T>();
-    const auto tasks = partition_rows(p.rowptr, rows, 1, 1, kTaskCost);
+    const auto tasks = partition_rows(p.rowptr, rows, 1, 1, 1, kTaskCost);
     const auto count = SEEGERA_CHOOSE(count_rows<T>);
     const auto write = SEEGERA_CHOOSE(write_rows<T>);
     const auto for_each_row_range = [&](const auto& run) {

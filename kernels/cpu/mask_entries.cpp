@@ -142,8 +142,8 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& values, const T
     for (int i = 0; i < 6; ++i) {
         *results[i] = out[i].mutable_data_ptr<T>();
     }
-    const auto by_rows = partition_rows(p.rowptr, rows, 1, 1, kTaskCost);
-    const auto by_columns = partition_rows(p.rowptr_t, columns, 1, 1, kTaskCost);
+    const auto by_rows = partition_rows(p.rowptr, rows, 1, 1, 1, kTaskCost);
+    const auto by_columns = partition_rows(p.rowptr_t, columns, 1, 1, 1, kTaskCost);
     const auto pass = [&](const std::vector<CsrTask>& tasks, const auto& run) {
         for_each_task(static_cast<int64_t>(tasks.size()),
                       [&](int64_t i) { run(p, tasks[i].row_begin, tasks[i].row_end); });

@@ -10,8 +10,8 @@ import torch
 
 LIBRARY = torch.library.Library("seegera_fast", "DEF")
 
-# Name -> Operator, in the order of definition; backends.py asks it what there is.
-OPERATORS: dict[str, Operator] = {}
+# Name -> what runs it, in the order of definition; backends.py asks it what there is.
+OPERATORS: dict[str, Operator | Composition] = {}
 
 
 class Operator:
@@ -38,6 +38,7 @@ class Operator:
         backward: Callable[..., Any] | None = None,
     ) -> None:
         self.name, _, arguments = schema.partition("(")
+        self.operators = (self.name,)
         self.columns = columns
         self._overloads = {}
         for overload in ("default", "triton"):
@@ -70,6 +71,19 @@ class Operator:
             return getattr(importlib.import_module(f"seegera_fast.kernels.triton.{name}"), name)(*arguments)
 
         LIBRARY.impl(f"{name}.triton", launch, key)
+
+
+class Composition:
+    """A row without kernels of its own, since a composition of operators loses nothing: it runs where they all do."""
+
+    def __init__(self, name: str, *operators: str) -> None:
+        self.operators = operators
+        OPERATORS[name] = self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        first, *others = (OPERATORS[name].columns for name in self.operators)
+        return tuple(column for column in first if all(column in columns for columns in others))
 
 
 def once_differentiable(operation: str) -> Callable[..., Any]:

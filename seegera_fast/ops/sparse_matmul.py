@@ -26,6 +26,8 @@ def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
     return (None,) * 6 + (call("sparse_matmul", rowptr_t, col_t, values_t, rowptr, col, values, gradient),)
 
 
+# In the dense layout, which only the CPU has, values and values_t are the matrix and its transpose in full, and the
+# columns are not read.
 OPERATOR = Operator(
     "sparse_matmul(Tensor rowptr, Tensor col, Tensor values, Tensor rowptr_t, Tensor col_t, Tensor values_t,"
     " Tensor dense) -> Tensor",
@@ -34,6 +36,17 @@ OPERATOR = Operator(
     setup_context=_setup_context,
     backward=_backward,
 )
+
+
+def parts(matrix: SparseMatrix | None, backend: str) -> tuple[torch.Tensor | None, ...]:
+    """A matrix as operators take it: row pointers, columns and values, its own and its transpose's; six times None."""
+    if matrix is None:
+        return (None,) * 6
+    flipped = matrix.transposed
+    values, flipped_values = matrix.values, flipped.values
+    if backend == "cpu" and matrix.layout == "dense":
+        values, flipped_values = matrix.dense, matrix.dense.t()
+    return matrix.rowptr, matrix.col, values, flipped.rowptr, flipped.col, flipped_values
 
 
 def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
@@ -58,10 +71,6 @@ def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
     backend = backends.choose("sparse_matmul", dense.device)
     if backend == "reference":
         return reference.sparse_matmul(matrix, dense)
-    flipped = matrix.transposed
     # The width is written out: -1 cannot be inferred where there are no rows.
     flat = dense.reshape(dense.shape[0], dense.shape[1:].numel())
-    product = OPERATOR(
-        backend, matrix.rowptr, matrix.col, matrix.values, flipped.rowptr, flipped.col, flipped.values, flat
-    )
-    return product.reshape(matrix.shape[0], *dense.shape[1:])
+    return OPERATOR(backend, *parts(matrix, backend), flat).reshape(matrix.shape[0], *dense.shape[1:])

@@ -1,0 +1,195 @@
+// Products of dense matrices by torch's BLAS, for the registration half of a kernel file.
+//
+// A product is cut into tiles that depend on the problem only, and each runs on one thread: a BLAS that uses several
+// may sum in another order for each number of threads (MKL does). Tiles of 128 rows and more lose nothing against one
+// large product, and what else has to be done to a tile is done while it is in the cache.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "parallel.h"
+
+namespace seegera {
+
+// A matrix in memory that somebody else owns. Strides in numbers; one of them is 1.
+template <typename T>
+struct Matrix {
+    T* data;
+    int64_t rows;
+    int64_t columns;
+    int64_t row_stride;
+    int64_t column_stride;
+
+    Matrix part(int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) const {
+        return {data + row_begin * row_stride + column_begin * column_stride, row_end - row_begin,
+                column_end - column_begin, row_stride, column_stride};
+    }
+    Matrix row_range(int64_t begin, int64_t end) const { return part(begin, end, 0, columns); }
+    Matrix flipped() const { return {data, columns, rows, column_stride, row_stride}; }
+};
+
+template <typename T>
+Matrix<T> contiguous_matrix(T* data, int64_t rows, int64_t columns) {
+    return {data, rows, columns, columns, 1};
+}
+
+template <typename T>
+torch::stable::Tensor as_tensor(const Matrix<T>& matrix) {
+    using torch::headeronly::ScalarType;
+    using Plain = std::remove_const_t<T>;
+    return torch::stable::from_blob(const_cast<Plain*>(matrix.data), {matrix.rows, matrix.columns},
+                                    {matrix.row_stride, matrix.column_stride},
+                                    torch::stable::Device(torch::headeronly::DeviceType::CPU),
+                                    sizeof(T) == sizeof(double) ? ScalarType::Double : ScalarType::Float);
+}
+
+// out = left @ right, or out += left @ right.
+template <typename T>
+void multiply(const Matrix<T>& out, const Matrix<const T>& left, const Matrix<const T>& right, bool add) {
+    const auto to = as_tensor(out), a = as_tensor(left), b = as_tensor(right);
+    STABLE_TORCH_ERROR_CODE_CHECK(add ? aoti_torch_cpu_addmm_out(to.get(), to.get(), a.get(), b.get(), 1.0, 1.0)
+                                      : aoti_torch_cpu_mm_out(to.get(), a.get(), b.get()));
+}
+
+// The left side of a product: lines in memory, or lines that `fill` makes, a tile at a time, and nobody stores.
+template <typename T>
+struct Lines {
+    Matrix<const T> memory{};  // where fill is set, only its numbers of rows and columns count
+    // (line_begin, line_end, column_begin, column_end, out, out_stride)
+    std::function<void(int64_t, int64_t, int64_t, int64_t, T*, int64_t)> fill;
+
+    int64_t count() const { return memory.rows; }
+    int64_t width() const { return memory.columns; }
+};
+
+// One term of a sum of products.
+template <typename T>
+struct Term {
+    Lines<T> left;
+    Matrix<const T> right;
+};
+
+// Memory of one thread.
+template <typename T>
+class Scratch {
+ public:
+    explicit Scratch(int64_t size) : memory_(new T[size + kUnit]) {
+        const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory_.get()) / sizeof(T)) % kUnit;
+        begin_ = memory_.get() + (beyond == 0 ? 0 : kUnit - beyond);
+    }
+    T* get() const { return begin_; }
+
+ private:
+    static constexpr int64_t kUnit = 64 / sizeof(T);  // a cache line
+    std::unique_ptr<T[]> memory_;
+    T* begin_;
+};
+
+// Lines and columns of what `fill` makes at a time: with 512 columns of float32 a quarter of a second-level cache.
+constexpr int64_t kTileLines = 128;
+constexpr int64_t kTileColumns = 1024;
+// Columns of out in one task.
+constexpr int64_t kTaskColumns = 1024;
+
+// out = the sum of the terms, or out += it. after(line_begin, line_end) runs on lines that are done, while they are in
+// the cache; their columns are then complete.
+template <typename T>
+void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, bool add,
+                    const std::function<void(int64_t, int64_t)>& after = nullptr) {
+    int64_t filled = 0;
+    for (const Term<T>& term : terms) {
+        if (term.left.fill) {
+            filled = std::max(filled, std::min(term.left.width(), kTileColumns));
+        }
+    }
+    // Columns are cut only where nothing is made twice or waits for a whole line.
+    const int64_t parts = filled > 0 || after ? 1 : std::max<int64_t>(1, out.columns / kTaskColumns);
+    const int64_t tiles = (out.rows + kTileLines - 1) / kTileLines;
+    for_each_task_by_workers(tiles * parts, [&] {
+        return [&, scratch = std::make_shared<Scratch<T>>(filled * kTileLines)](int64_t task) {
+            const int64_t begin = task / parts * kTileLines, end = std::min(out.rows, begin + kTileLines);
+            const int64_t first = task % parts * out.columns / parts, last = (task % parts + 1) * out.columns / parts;
+            const Matrix<T> target = out.part(begin, end, first, last);
+            bool more = add;
+            for (const Term<T>& term : terms) {
+                const int64_t width = term.left.width();
+                const Matrix<const T> right = term.right.part(0, width, first, last);
+                if (!term.left.fill) {
+                    multiply<T>(target, term.left.memory.row_range(begin, end), right, more);
+                    more = true;
+                    continue;
+                }
+                for (int64_t column = 0; column < width || column == 0; column += kTileColumns) {
+                    const int64_t stop = std::min(width, column + kTileColumns);
+                    term.left.fill(begin, end, column, stop, scratch->get(), stop - column);
+                    const auto left = contiguous_matrix<const T>(scratch->get(), end - begin, stop - column);
+                    multiply<T>(target, left, right.row_range(column, stop), more);
+                    more = true;
+                }
+            }
+            if (after) {
+                after(begin, end);
+            }
+        };
+    });
+}
+
+// out [width, columns] = the lines' transpose @ right [lines, columns].
+template <typename T>
+void multiply_transposed(const Matrix<T>& out, const Lines<T>& left, const Matrix<const T>& right) {
+    // The sum over lines is cut in groups, each with a result of its own, which are added in their order.
+    constexpr int64_t group_lines = 1024, most_groups = 16, most_partial = int64_t{1} << 24;
+    constexpr int64_t tile_lines = 256, block_columns = 256;
+    const int64_t lines = left.count(), width = left.width(), size = width * out.columns;
+    const int64_t groups =
+        std::max<int64_t>(1, std::min({lines / group_lines, most_groups, most_partial / std::max<int64_t>(1, size)}));
+    const int64_t blocks = (width + block_columns - 1) / block_columns;
+    const Scratch<T> partial(groups > 1 ? groups * size : 0);
+    for_each_task_by_workers(groups * blocks, [&] {
+        return [&, scratch = std::make_shared<Scratch<T>>(left.fill ? tile_lines * block_columns : 0)](int64_t task) {
+            const int64_t group = task / blocks, begin = group * lines / groups, end = (group + 1) * lines / groups;
+            const int64_t first = task % blocks * block_columns, last = std::min(width, first + block_columns);
+            const Matrix<T> whole =
+                groups > 1 ? contiguous_matrix(partial.get() + group * size, width, out.columns) : out;
+            const Matrix<T> target = whole.row_range(first, last);
+            if (!left.fill) {
+                multiply<T>(target, left.memory.part(begin, end, first, last).flipped(), right.row_range(begin, end),
+                            false);
+                return;
+            }
+            for (int64_t line = begin; line < end || line == begin; line += tile_lines) {
+                const int64_t stop = std::min(end, line + tile_lines);
+                left.fill(line, stop, first, last, scratch->get(), last - first);
+                const auto tile = contiguous_matrix<const T>(scratch->get(), stop - line, last - first);
+                multiply<T>(target, tile.flipped(), right.row_range(line, stop), line > begin);
+            }
+        };
+    });
+    if (groups > 1) {
+        for_each_range(width, (int64_t{1} << 14) / std::max<int64_t>(1, out.columns), [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) {
+                T* target = out.data + row * out.row_stride;
+                const T* source = partial.get() + row * out.columns;
+                for (int64_t column = 0; column < out.columns; ++column) {
+                    target[column] = source[column] + source[size + column];
+                }
+                for (int64_t group = 2; group < groups; ++group) {
+                    const T* next = source + group * size;
+                    for (int64_t column = 0; column < out.columns; ++column) {
+                        target[column] += next[column];
+                    }
+                }
+            }
+        });
+    }
+}
+
+}  // namespace seegera
