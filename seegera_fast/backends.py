@@ -39,7 +39,8 @@ def load() -> None:
             # torch's own error leaves out what the loader said.
             _missing[backend] = f"{found[0].name} does not load: {error.__cause__ or error}"
     for backend in _libraries:
-        without = [name for name, row in OPERATORS.items() if isinstance(row, Operator) and backend in row.columns and not row.has_kernel(backend)]
+        rows = [row for row in OPERATORS.values() if isinstance(row, Operator) and backend in row.columns]
+        without = [row.name for row in rows if not row.has_kernel(backend)]
         if without:
             _missing[backend] = f"the {backend} library has no kernel for {', '.join(without)}: it is an older build"
     if "cuda" not in _missing and not torch.cuda.is_available():
