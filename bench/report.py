@@ -134,12 +134,12 @@ class Report:
         def ours() -> None:
             value = sf.ops.feature_likelihood(hidden, weight, features, likelihood="mse").sum()
             torch.autograd.grad(value, (hidden, weight))
-            values["ours"] = float(value)
+            values["ours"] = float(value.detach())
 
         def materialised() -> None:
             squares = (dense - hidden[:, 0] @ weight).square().sum(dtype=torch.float64)
             torch.autograd.grad(squares, (hidden, weight))
-            values["plain"] = -float(squares) - dense.numel() * 0.5 * float(np.log(np.pi))
+            values["plain"] = -float(squares.detach()) - dense.numel() * 0.5 * float(np.log(np.pi))
 
         seconds = medians({"ours": ours, "plain": materialised}, rounds=3)
         name = "feature_likelihood, mse on cs"
