@@ -366,7 +366,6 @@ SEEGERA_INSTANTIATE(double)
 
 #else
 
-#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -381,6 +380,7 @@ SEEGERA_INSTANTIATE(double)
 
 #include "common/memory.h"
 #include "common/parallel.h"
+#include "common/products.h"
 
 namespace seegera {
 
@@ -406,9 +406,6 @@ constexpr int64_t kGroupBlocks = 4;
 // Multiply-adds of a task, and draws of one.
 constexpr int64_t kTaskCost = int64_t{1} << 18;
 constexpr int64_t kTaskDraws = 4096;
-
-template <typename T>
-constexpr ScalarType kScalarType = sizeof(T) == sizeof(float) ? ScalarType::Float : ScalarType::Double;
 
 // --- All pairs -------------------------------------------------------------------------------------------------------
 
@@ -450,9 +447,10 @@ struct Meeting {
 // go side by side depends on the threads to be fed, and changes the order of no block.
 std::vector<Meeting> schedule(const Blocks& blocks, int64_t samples, int64_t threads) {
     const int64_t groups = blocks.groups(), size = blocks.group_size();
-    // Twice as many independent tasks as threads, so that what a task waits for is usually done.
+    // Twice as many independent tasks as threads, so that what a task waits for is usually done. A group that meets
+    // itself has about half as many tasks as it has blocks.
     const auto shares = [&](int64_t tasks) { return (2 * threads + tasks - 1) / tasks; };
-    const int64_t pairs_at_once = shares(size);
+    const int64_t pairs_at_once = shares((size + 1) / 2);
     const int64_t samples_at_once = std::min(samples, shares((blocks.count() + 1) / 2));
     std::vector<Meeting> meetings;
     meetings.reserve(samples * blocks.count() * (blocks.count() + 1) / 2);
@@ -544,12 +542,6 @@ class LinkCells {
     std::unique_ptr<uint32_t[]> cells_;
 };
 
-template <typename T>
-Tensor matrix(const T* data, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
-    return torch::stable::from_blob(const_cast<T*>(data), {rows, columns}, {row_stride, column_stride},
-                                    torch::stable::Device(torch::headeronly::DeviceType::CPU), kScalarType<T>);
-}
-
 // A thread's memory for one tile, and the work on it.
 template <typename T>
 class TileWorker {
@@ -577,7 +569,7 @@ class TileWorker {
         const Tensor scores = matrix(scores_, rows, columns, stride_, 1);
         const Tensor left = matrix(z_rows, rows, p_.width, p_.row_stride, 1);
         const Tensor right = matrix(z_columns, p_.width, columns, 1, p_.row_stride);
-        STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(scores.get(), left.get(), right.get()));
+        multiply(scores, left, right);
 
         const Tile<T> tile{scores_, stride_, rows, columns};
         const uint32_t* links = cells_.of(m.lower, m.upper);
@@ -610,8 +602,7 @@ class TileWorker {
         T* target = p_.gradient + (m.sample * p_.nodes + blocks_.begin(block)) * p_.width;
         const Tensor out = matrix(target, blocks_.size(block), p_.width, p_.width, 1);
         const Tensor right = matrix(others, count, p_.width, p_.row_stride, 1);
-        STABLE_TORCH_ERROR_CODE_CHECK(
-            aoti_torch_cpu_addmm_out(out.get(), out.get(), slopes.get(), right.get(), m.round == 0 ? 0.0 : 1.0, -2.0));
+        multiply_add(out, m.round == 0 ? 0.0 : 1.0, out, -2.0, slopes, right);
     }
 
     const Links<T>& p_;
@@ -628,19 +619,17 @@ template <typename T>
 void all_pairs(const Links<T>& p, double* values) {
     const Blocks blocks(p.nodes);
     const LinkCells cells(blocks, p.rowptr, p.col);
-    const int64_t most_links = cells.largest_count(), threads = torch::stable::get_num_threads();
-    const std::vector<Meeting> meetings = schedule(blocks, p.samples, threads);
+    const int64_t most_links = cells.largest_count();
+    const std::vector<Meeting> meetings = schedule(blocks, p.samples, torch::stable::get_num_threads());
     // Of each block in each sample. Only the task that a block is in touches them.
     std::vector<double> totals(p.samples * blocks.count());
     const std::unique_ptr<std::atomic<int64_t>[]> finished(new std::atomic<int64_t>[totals.size()]());
-    std::atomic<size_t> next{0};
     std::atomic<bool> failed{false};
-    // A product runs on one thread: it is called from a parallel region, or there is but one thread.
-    torch::stable::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    on_every_thread([&](const auto& next) {
         try {
             TileWorker<T> worker(p, blocks, cells, most_links);
             // Meetings are taken in order, so that what one waits for is done or being done.
-            for (size_t i = next.fetch_add(1); i < meetings.size(); i = next.fetch_add(1)) {
+            for (int64_t i = next(); i < static_cast<int64_t>(meetings.size()); i = next()) {
                 const Meeting& m = meetings[i];
                 const int64_t lower = m.sample * blocks.count() + m.lower, upper = m.sample * blocks.count() + m.upper;
                 for (const int64_t block : {lower, upper}) {

@@ -64,11 +64,14 @@ class Operator:
         return torch._C._dispatch_has_kernel_for_dispatch_key(f"seegera_fast::{self.name}{suffix}", key)
 
     def implement_in_triton(self, key: str) -> None:
-        """Registers the Triton launcher, imported at its first use, for a dispatch key."""
-        name = self.name
+        """Registers the Triton launcher, imported at its first use, for a dispatch key.
+
+        The launcher of ``<operation>_backward`` lies in the file of its operation.
+        """
+        name, module = self.name, self.name.removesuffix("_backward")
 
         def launch(*arguments: Any) -> Any:
-            return getattr(importlib.import_module(f"seegera_fast.kernels.triton.{name}"), name)(*arguments)
+            return getattr(importlib.import_module(f"seegera_fast.kernels.triton.{module}"), name)(*arguments)
 
         LIBRARY.impl(f"{name}.triton", launch, key)
 
