@@ -1,7 +1,8 @@
 """The two contenders in plain PyTorch, for the correlated model with graph convolutions.
 
-``Dense`` computes the way the released program does: dense adjacency and features, noise concatenated to a copy of the
-features for each draw, all n x n and n x l logits, mixture tensors with an axis for each draw and each component.
+``Dense`` computes the way the released program does: SciPy masks and dense matrices made anew for each step, noise
+concatenated to a copy of the features for each draw, all n x n and n x l logits, mixture tensors with an axis for each
+draw and each component.
 ``Sparse`` is what a careful user gets from plain PyTorch: CSR products, X W shared by the draws where dropout allows,
 fused losses by torch.compile, one component of the mixture at a time.
 
@@ -83,65 +84,72 @@ class Contender(nn.Module):
 
 
 class Dense(Contender):
-    """As released. :meth:`prepare` masks on the host and makes a dense adjacency, each epoch."""
+    """As released. :meth:`prepare` is its part on the host: both masks and both dense matrices, anew in each epoch."""
 
     def __init__(self, model: sf.SeeGera, graph: sf.Graph) -> None:
         super().__init__(model, graph)
-        self.adjacency = graph.adjacency.to_scipy()
+        self.adjacency, self.features = graph.adjacency.to_scipy(), graph.features.to_scipy().tolil()
         self.target = graph.adjacency.to_dense() + torch.eye(graph.num_nodes)
-        self.x = graph.features.to_dense()
 
-    def prepare(self) -> tuple[torch.Tensor, int]:
+    def prepare(self) -> tuple[torch.Tensor, int, torch.Tensor]:
         adjacency = self.adjacency.copy()
-        row, col = scipy.sparse.tril(adjacency).nonzero()
+        row, col = adjacency.nonzero()
+        row, col = row[row > col], col[row > col]
         gone = random.sample(range(len(row)), int(len(row) * self.config.structure_masking_rate))
         adjacency[row[gone], col[gone]] = 0
         adjacency[col[gone], row[gone]] = 0
         adjacency.eliminate_zeros()
         looped = adjacency + scipy.sparse.identity(adjacency.shape[0])
         scale = scipy.sparse.diags(np.asarray(looped.sum(1)).ravel() ** -0.5)
-        return torch.from_numpy((scale @ looped @ scale).toarray()).float(), adjacency.nnz // 2
+        propagation = torch.from_numpy((scale @ looped @ scale).toarray()).float()
+        features = self.features.copy()
+        row, col = features.nonzero()
+        gone = random.sample(range(len(row)), int(len(row) * self.config.feature_masking_rate))
+        features[row[gone], col[gone]] = 0
+        return propagation, adjacency.nnz // 2, torch.from_numpy(features.toarray()).float()
 
-    def forward(self, propagation: torch.Tensor, edges: int, warmup: float = 1.0) -> torch.Tensor:
-        n, l = self.x.shape
+    def forward(self, propagation: torch.Tensor, edges: int, x: torch.Tensor, warmup: float = 1.0) -> torch.Tensor:
+        n, l = x.shape
         draws = self.samples + self.extra
-        noisy = torch.cat([self.x[:, None].expand(-1, draws, -1), self.noise(draws)], 2)
+        noisy = torch.cat([x[:, None].expand(-1, draws, -1), self.noise(draws)], 2)
         mean = self.convolve("node_mean", propagation, noisy)
-        log_var = self.convolve("node_log_var", propagation, self.x[:, None])
-        share = functional.normalize(self.x.T, p=1, dim=1)
-        averaged = torch.matmul(share, mean.transpose(0, 1)).transpose(0, 1)
+        log_var = self.convolve("node_log_var", propagation, x[:, None])
+        share = functional.normalize(x.T, p=1, dim=1)
+        averaged = torch.matmul(share.expand(draws, -1, -1), mean.transpose(0, 1)).transpose(0, 1)
         feature_mean = self.head("feature_mean", averaged)
         feature_log_var = self.head("feature_log_var", (share @ log_var[:, 0])[:, None])
-        z, mixture, prior = [], 0.0, []
+        z, merged = [], []
         for index, (mu, spread) in enumerate(((mean, log_var), (feature_mean, feature_log_var))):
-            own = mu[:, self.extra :]
-            sample = own + torch.exp(spread / 2).expand_as(own) * self.normal(index, own)
-            merged_z = sample[:, :, None].expand(-1, -1, self.extra + 1, -1)
-            extra = mu[:, None, : self.extra].expand(-1, self.samples, -1, -1)
-            merged_mu = torch.cat([extra, own[:, :, None]], 2)
-            merged_sigma = torch.exp(spread / 2)[:, :, None].expand_as(merged_mu)
-            squares = torch.square(merged_z - merged_mu) / torch.square(merged_sigma)
-            kernel = -0.5 * squares.sum(3) - 0.5 * spread.sum(2)[:, :, None]
-            mixture = mixture + (torch.logsumexp(kernel, 2) - math.log(self.extra + 1)).sum(0)
-            prior.append(-0.5 * sample.square().sum(2).sum(0))
+            own, spread = mu[:, self.extra :], spread.expand(-1, self.samples, -1)
+            sigma = torch.exp(0.5 * spread)
+            sample = own + sigma * self.normal(index, own)
             z.append(sample)
-        links, features = [], []
-        weights = functional.normalize(self.x, p=1, dim=1)
+            extra = mu[:, None, : self.extra].expand(-1, self.samples, -1, -1)
+            components = (-1, -1, self.extra + 1, -1)
+            wide = (sample[:, :, None].expand(components), sigma[:, :, None].expand(components))
+            merged.append((*wide, torch.cat([extra, own[:, :, None]], 2), spread))
+        merged_z, merged_sigma, merged_mu, spread = (torch.cat(pair, 0) for pair in zip(*merged, strict=True))
+        squares = torch.square(merged_z - merged_mu) / torch.square(merged_sigma + 1e-10)
+        # The released exp and log underflow at this width.
+        kernel = torch.logsumexp(-0.5 * torch.sum(squares, 3), 2) - math.log(self.extra + 1)
+        mixture = (kernel - 0.5 * torch.sum(spread, 2)).sum(0)
+        prior = [-0.5 * torch.square(sample).sum(2).sum(0) for sample in z]
+        logits, outputs = x.new_empty(n, n, 0), x.new_empty(n, l, 0)
         for j in range(self.samples):
             nodes, words = self.drop(z[0][:, j]), self.drop(z[1][:, j])
-            links.append((nodes @ nodes.T)[:, :, None])
-            hidden = torch.cat([nodes, weights @ words], 1)
+            logits = torch.cat([logits, (nodes @ nodes.T)[:, :, None]], 2)
+            hidden = torch.cat([nodes, functional.normalize(x, p=1, dim=1) @ words], 1)
             for layer in range(self.config.decoder_layers - 1):
                 weight = self.weight(f"decoder.layers.{layer}.weight")
                 hidden = torch.relu(propagation @ (self.drop(hidden) @ weight))
-            features.append((propagation @ (self.drop(hidden) @ self.weight("decoder.last.weight")))[:, :, None])
+            last = propagation @ (self.drop(hidden) @ self.weight("decoder.last.weight"))
+            outputs = torch.cat([outputs, last[:, :, None]], 2)
         norm, pos_weight = self.scales(2.0 * edges, n * n, True)
         target = self.target[:, :, None].expand(-1, -1, self.samples)
-        logits = torch.cat(links, 2)
         link = norm * BCE(logits, target, pos_weight=pos_weight, reduction="none").mean((0, 1))
-        outputs, wanted = torch.cat(features, 2), self.x[:, :, None].expand(-1, -1, self.samples)
+        wanted = x[:, :, None].expand(-1, -1, self.samples)
         binary = self.config.likelihood == "bernoulli"
-        norm, pos_weight = self.scales(float(self.x.sum()), n * l, binary)
+        norm, pos_weight = self.scales(float(x.sum()), n * l, binary)
         if binary:
             terms = BCE(outputs, wanted, pos_weight=pos_weight, reduction="none")
         else:
@@ -152,13 +160,14 @@ class Dense(Contender):
 
     def convolve(self, name: str, propagation: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         first = torch.cat([self.weight(f"{name}.first.weight"), self.weight(f"{name}.first.noise_weight")])
-        outputs = []
+        outputs = inputs.new_empty(inputs.shape[0], 0, self.config.embedding_dim)
         for s in range(inputs.shape[1]):
             hidden = propagation @ (self.drop(inputs[:, s]) @ first)
             for weight in self.stack(name):
                 hidden = propagation @ (self.drop(torch.relu(hidden)) @ weight)
-            outputs.append(hidden if self.config.encoder_layers > 1 else torch.relu(hidden))
-        return torch.stack(outputs, 1)
+            last = hidden if self.config.encoder_layers > 1 else torch.relu(hidden)
+            outputs = torch.cat([outputs, last[:, None]], 1)
+        return outputs
 
 
 class Sparse(Contender):

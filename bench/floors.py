@@ -43,15 +43,21 @@ def best_seconds(call: Callable[[], object], repeats: int = 5) -> float:
     return min(times)
 
 
-def measure_rates(dtype: torch.dtype = torch.float32) -> Rates:
-    """Rates of torch.mm on 2,048 x 2,048 and of a copy of 256 MB, each the best of some runs."""
+def rate_calls(dtype: torch.dtype = torch.float32) -> dict[str, tuple[float, Callable[[], object]]]:
+    """A product of 2,048 x 2,048 and a copy of 256 MB: operations or bytes, and the call."""
     left, right = torch.randn(2, 2048, 2048, dtype=dtype)
     out = torch.empty_like(left)
-    product = 2 * 2048**3 / best_seconds(lambda: torch.mm(left, right, out=out))
     source = torch.zeros(2**28 // dtype.itemsize, dtype=dtype)
     target = torch.zeros_like(source)
-    copy = 2 * source.numel() * dtype.itemsize / best_seconds(lambda: target.copy_(source))
-    return Rates(product, copy)
+    return {
+        "product": (2 * 2048**3, lambda: torch.mm(left, right, out=out)),
+        "copy": (2 * source.numel() * dtype.itemsize, lambda: target.copy_(source)),
+    }
+
+
+def measure_rates(dtype: torch.dtype = torch.float32) -> Rates:
+    """Each rate as the best of some runs."""
+    return Rates(**{name: amount / best_seconds(call) for name, (amount, call) in rate_calls(dtype).items()})
 
 
 def product(rows: float, inner: float, cols: float, *, with_gradients: bool = True, size: int = 4) -> Work:
@@ -80,8 +86,8 @@ def feature_likelihood(
     """Value and gradients: three products over all cells, or for mse those of the two Gram matrices, where cheaper."""
     cells = 6.0 * num_nodes * num_features * hidden
     if likelihood == "mse":
-        # Two Gram matrices and their two products, and three passes over the non-zeros.
-        cells = min(cells, 8.0 * (num_nodes + num_features) * hidden**2 / 2 + 6.0 * nnz * hidden)
+        # Two symmetric Gram matrices, a product with each for the gradients, and two passes over the non-zeros.
+        cells = min(cells, 3.0 * (num_nodes + num_features) * hidden**2 + 4.0 * nnz * hidden)
     return Work(samples * cells, samples * 8.0 * hidden * (num_nodes + num_features))
 
 
@@ -125,7 +131,8 @@ def step(graph, config) -> dict[str, Work]:
     add("feature averages", sparse_matmul(feature_entries, n, l, samples * d))
     if config.decoder_layers > 1:
         add("decoder", product(samples * n, d, h))
-        add("decoder", product(samples * l, d, h))
+        # Dropout acts on the averages themselves, so that they cannot be left to the narrower side.
+        add("decoder", product(samples * (l if config.dropout == 0 else n), d, h))
         for _ in range(config.decoder_layers - 2):
             add("decoder", product(samples * n, h, h))
     inputs = h if config.decoder_layers > 1 else 2 * d

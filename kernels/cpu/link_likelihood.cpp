@@ -380,7 +380,7 @@ SEEGERA_INSTANTIATE(double)
 
 #include "common/memory.h"
 #include "common/parallel.h"
-#include "common/products.h"
+#include "common/product.h"
 
 namespace seegera {
 

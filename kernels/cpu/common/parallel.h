@@ -39,21 +39,4 @@ void for_each_range(int64_t count, int64_t size, const Run& run) {
                   [&](int64_t task) { run(task * step, std::min(count, (task + 1) * step)); });
 }
 
-// The same with a worker for each thread, made by make(), which has what a thread needs to itself: worker(task) runs a
-// task. Always from inside a parallel region where there are several threads, so that a call of torch's operators,
-// which knows this, stays on one.
-template <typename Make>
-void for_each_task_by_workers(int64_t count, const Make& make) {
-    std::atomic<int64_t> next{0};
-    torch::stable::parallel_for(0, torch::stable::get_num_threads(), 1, [&](int64_t, int64_t) {
-        int64_t task = next.fetch_add(1);
-        if (task < count) {
-            const auto worker = make();
-            for (; task < count; task = next.fetch_add(1)) {
-                worker(task);
-            }
-        }
-    });
-}
-
 }  // namespace seegera

@@ -10,14 +10,58 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "parallel.h"
-
 namespace seegera {
+
+// --- Single products -------------------------------------------------------------------------------------------------
+
+template <typename T>
+constexpr torch::headeronly::ScalarType kScalarType =
+    sizeof(T) == sizeof(float) ? torch::headeronly::ScalarType::Float : torch::headeronly::ScalarType::Double;
+
+// Strides in numbers.
+template <typename T>
+torch::stable::Tensor matrix(const T* data, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+    return torch::stable::from_blob(const_cast<T*>(data), {rows, columns}, {row_stride, column_stride},
+                                    torch::stable::Device(torch::headeronly::DeviceType::CPU), kScalarType<T>);
+}
+
+// out = a b
+inline void multiply(const torch::stable::Tensor& out, const torch::stable::Tensor& a, const torch::stable::Tensor& b) {
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()));
+}
+
+// out = beta in + alpha a b; in may be out, and is not read where beta is 0.
+inline void multiply_add(const torch::stable::Tensor& out, double beta, const torch::stable::Tensor& in, double alpha,
+                         const torch::stable::Tensor& a, const torch::stable::Tensor& b) {
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), in.get(), a.get(), b.get(), beta, alpha));
+}
+
+// Calls work(next) on every thread; next() counts the tasks up. A product in there runs on one thread, so that its bits
+// do not depend on how many there are: also where there is but one task, which for_each_task runs outside.
+template <typename Work>
+void on_every_thread(const Work& work) {
+    std::atomic<int64_t> counter{0};
+    torch::stable::parallel_for(0, torch::stable::get_num_threads(), 1,
+                                [&](int64_t, int64_t) { work([&] { return counter.fetch_add(1); }); });
+}
+
+// for_each_task for tasks with products in them.
+template <typename Run>
+void for_each_product(int64_t count, const Run& run) {
+    on_every_thread([&](const auto& next) {
+        for (int64_t task = next(); task < count; task = next()) {
+            run(task);
+        }
+    });
+}
+
+// --- Products in tiles -----------------------------------------------------------------------------------------------
 
 // A matrix in memory that somebody else owns. Strides in numbers; one of them is 1.
 template <typename T>
@@ -42,21 +86,19 @@ Matrix<T> contiguous_matrix(T* data, int64_t rows, int64_t columns) {
 }
 
 template <typename T>
-torch::stable::Tensor as_tensor(const Matrix<T>& matrix) {
-    using torch::headeronly::ScalarType;
-    using Plain = std::remove_const_t<T>;
-    return torch::stable::from_blob(const_cast<Plain*>(matrix.data), {matrix.rows, matrix.columns},
-                                    {matrix.row_stride, matrix.column_stride},
-                                    torch::stable::Device(torch::headeronly::DeviceType::CPU),
-                                    sizeof(T) == sizeof(double) ? ScalarType::Double : ScalarType::Float);
+torch::stable::Tensor as_tensor(const Matrix<T>& m) {
+    return matrix<std::remove_const_t<T>>(m.data, m.rows, m.columns, m.row_stride, m.column_stride);
 }
 
 // out = left @ right, or out += left @ right.
 template <typename T>
 void multiply(const Matrix<T>& out, const Matrix<const T>& left, const Matrix<const T>& right, bool add) {
-    const auto to = as_tensor(out), a = as_tensor(left), b = as_tensor(right);
-    STABLE_TORCH_ERROR_CODE_CHECK(add ? aoti_torch_cpu_addmm_out(to.get(), to.get(), a.get(), b.get(), 1.0, 1.0)
-                                      : aoti_torch_cpu_mm_out(to.get(), a.get(), b.get()));
+    const auto to = as_tensor(out);
+    if (add) {
+        multiply_add(to, 1, to, 1, as_tensor(left), as_tensor(right));
+    } else {
+        multiply(to, as_tensor(left), as_tensor(right));
+    }
 }
 
 // The left side of a product: lines in memory, or lines that `fill` makes, a tile at a time, and nobody stores.
@@ -93,9 +135,30 @@ class Scratch {
     T* begin_;
 };
 
-// Lines and columns of what `fill` makes at a time: with 512 columns of float32 a quarter of a second-level cache.
-constexpr int64_t kTileLines = 128;
-constexpr int64_t kTileColumns = 1024;
+// Lines of a tile: BLAS packs the right side anew for each.
+constexpr int64_t kTileLines = 256;
+// Columns of what `fill` makes at a time: of float32, a tile is half a second-level cache.
+constexpr int64_t kTileColumns = 512;
+
+// [0, lines) in tiles of at most kTileLines: as many as keep 2 or 4 threads equally busy, where there is work for them.
+class LineTiles {
+ public:
+    explicit LineTiles(int64_t lines)
+        : lines_(lines), units_((lines + kUnit - 1) / kUnit), count_((lines + kTileLines - 1) / kTileLines) {
+        if (lines >= kTileLines) {
+            count_ = (count_ + 3) / 4 * 4;
+        }
+    }
+    int64_t count() const { return count_; }
+    int64_t begin(int64_t tile) const { return std::min(lines_, tile * units_ / count_ * kUnit); }
+
+ private:
+    static constexpr int64_t kUnit = 16;
+    int64_t lines_;
+    int64_t units_;
+    int64_t count_;
+};
+
 // Columns of out in one task.
 constexpr int64_t kTaskColumns = 1024;
 
@@ -112,10 +175,11 @@ void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, boo
     }
     // Columns are cut only where nothing is made twice or waits for a whole line.
     const int64_t parts = filled > 0 || after ? 1 : std::max<int64_t>(1, out.columns / kTaskColumns);
-    const int64_t tiles = (out.rows + kTileLines - 1) / kTileLines;
-    for_each_task_by_workers(tiles * parts, [&] {
-        return [&, scratch = std::make_shared<Scratch<T>>(filled * kTileLines)](int64_t task) {
-            const int64_t begin = task / parts * kTileLines, end = std::min(out.rows, begin + kTileLines);
+    const LineTiles tiles(out.rows);
+    on_every_thread([&](const auto& next) {
+        const Scratch<T> scratch(filled * kTileLines);
+        for (int64_t task = next(); task < tiles.count() * parts; task = next()) {
+            const int64_t begin = tiles.begin(task / parts), end = tiles.begin(task / parts + 1);
             const int64_t first = task % parts * out.columns / parts, last = (task % parts + 1) * out.columns / parts;
             const Matrix<T> target = out.part(begin, end, first, last);
             bool more = add;
@@ -129,8 +193,8 @@ void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, boo
                 }
                 for (int64_t column = 0; column < width || column == 0; column += kTileColumns) {
                     const int64_t stop = std::min(width, column + kTileColumns);
-                    term.left.fill(begin, end, column, stop, scratch->get(), stop - column);
-                    const auto left = contiguous_matrix<const T>(scratch->get(), end - begin, stop - column);
+                    term.left.fill(begin, end, column, stop, scratch.get(), stop - column);
+                    const auto left = contiguous_matrix<const T>(scratch.get(), end - begin, stop - column);
                     multiply<T>(target, left, right.row_range(column, stop), more);
                     more = true;
                 }
@@ -138,7 +202,7 @@ void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, boo
             if (after) {
                 after(begin, end);
             }
-        };
+        }
     });
 }
 
@@ -153,8 +217,9 @@ void multiply_transposed(const Matrix<T>& out, const Lines<T>& left, const Matri
         std::max<int64_t>(1, std::min({lines / group_lines, most_groups, most_partial / std::max<int64_t>(1, size)}));
     const int64_t blocks = (width + block_columns - 1) / block_columns;
     const Scratch<T> partial(groups > 1 ? groups * size : 0);
-    for_each_task_by_workers(groups * blocks, [&] {
-        return [&, scratch = std::make_shared<Scratch<T>>(left.fill ? tile_lines * block_columns : 0)](int64_t task) {
+    on_every_thread([&](const auto& next) {
+        const Scratch<T> scratch(left.fill ? tile_lines * block_columns : 0);
+        for (int64_t task = next(); task < groups * blocks; task = next()) {
             const int64_t group = task / blocks, begin = group * lines / groups, end = (group + 1) * lines / groups;
             const int64_t first = task % blocks * block_columns, last = std::min(width, first + block_columns);
             const Matrix<T> whole =
@@ -163,15 +228,15 @@ void multiply_transposed(const Matrix<T>& out, const Lines<T>& left, const Matri
             if (!left.fill) {
                 multiply<T>(target, left.memory.part(begin, end, first, last).flipped(), right.row_range(begin, end),
                             false);
-                return;
+                continue;
             }
             for (int64_t line = begin; line < end || line == begin; line += tile_lines) {
                 const int64_t stop = std::min(end, line + tile_lines);
-                left.fill(line, stop, first, last, scratch->get(), last - first);
-                const auto tile = contiguous_matrix<const T>(scratch->get(), stop - line, last - first);
+                left.fill(line, stop, first, last, scratch.get(), last - first);
+                const auto tile = contiguous_matrix<const T>(scratch.get(), stop - line, last - first);
                 multiply<T>(target, tile.flipped(), right.row_range(line, stop), line > begin);
             }
-        };
+        }
     });
     if (groups > 1) {
         for_each_range(width, (int64_t{1} << 14) / std::max<int64_t>(1, out.columns), [&](int64_t begin, int64_t end) {
