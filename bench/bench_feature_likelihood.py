@@ -1,26 +1,23 @@
-"""feature_likelihood on Cora, value and gradients, against the loss of all n x l outputs in plain PyTorch."""
+"""feature_likelihood, value and gradients, against the loss of all n x l outputs in plain PyTorch."""
 
 import math
 
 import pytest
 import torch
-from cases import load
+from cases import CONTENDERS, FEATURES, NODES, WIDTH, compare, cora_sized, leaf, with_gradients
 from torch.nn import functional
 
 import seegera_fast as sf
 
+POS_WEIGHT = torch.tensor(20.0)
 
-def contenders(likelihood, features, width):
-    """Name -> call without arguments, each giving the value and the gradients of H and of the weights."""
-    generator = torch.Generator().manual_seed(0)
-    num_nodes, num_features = features.shape
-    hidden = 0.1 * torch.randn(num_nodes, 1, width, generator=generator)
-    weight, variance = 0.1 * torch.randn(2, width, num_features, generator=generator)
-    pos_weight = torch.tensor(20.0)
+
+def contenders(likelihood, width):
+    features = cora_sized().features
     dense = features.to_dense()
-    leaves = [hidden.requires_grad_(), weight.requires_grad_()]
-    if likelihood == "gaussian":
-        leaves.append(variance.requires_grad_())
+    hidden = leaf(NODES, 1, width, scale=0.1)
+    weight, variance = (leaf(width, FEATURES, scale=0.1, seed=seed) for seed in (1, 2))
+    leaves = [hidden, weight] + [variance] * (likelihood == "gaussian")
 
     def ours():
         return sf.ops.feature_likelihood(
@@ -28,36 +25,27 @@ def contenders(likelihood, features, width):
             weight,
             features,
             likelihood=likelihood,
-            pos_weight=pos_weight,
+            pos_weight=POS_WEIGHT,
             log_var_weight=variance if likelihood == "gaussian" else None,
         )
 
     def plain():
         outputs = hidden[:, 0] @ weight
         if likelihood == "bernoulli":
-            return -functional.binary_cross_entropy_with_logits(outputs, dense, pos_weight=pos_weight, reduction="sum")
-        if likelihood == "mse":
-            return -functional.mse_loss(outputs, dense, reduction="sum") - 0.5 * math.log(math.pi) * dense.numel()
-        variances = torch.exp(hidden[:, 0] @ variance)
-        loss = functional.gaussian_nll_loss(outputs, dense, variances, full=True, reduction="sum")
-        return -loss
+            loss = functional.binary_cross_entropy_with_logits(outputs, dense, pos_weight=POS_WEIGHT, reduction="sum")
+        elif likelihood == "mse":
+            loss = functional.mse_loss(outputs, dense, reduction="sum") + 0.5 * math.log(math.pi) * dense.numel()
+        else:
+            variances = torch.exp(hidden[:, 0] @ variance)
+            loss = functional.gaussian_nll_loss(outputs, dense, variances, full=True, reduction="sum")
+        return -loss[None]
 
-    def with_gradients(function):
-        def call():
-            value = function().sum()
-            return value, *torch.autograd.grad(value, leaves)
-
-        return call
-
-    return {"seegera_fast": with_gradients(ours), "torch": with_gradients(plain)}
+    return {name: with_gradients(call, leaves) for name, call in {"seegera_fast": ours, "torch": plain}.items()}
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [64, WIDTH])
 @pytest.mark.parametrize("likelihood", ["bernoulli", "mse", "gaussian"])
-@pytest.mark.parametrize("which", ["seegera_fast", "torch"])
-def bench_cora(benchmark, which, likelihood, width):
-    calls = contenders(likelihood, load("cora").features, width)
-    for found, want in zip(calls[which](), calls["seegera_fast"](), strict=True):
-        torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5 * float(want.detach().abs().max()))
-    benchmark.group = f"{likelihood}, width {width}"
-    benchmark(calls[which])
+@pytest.mark.parametrize("contender", CONTENDERS)
+def bench_feature_likelihood(benchmark, contender, likelihood, width):
+    benchmark.group = f"feature_likelihood, {likelihood}, width {width}"
+    compare(benchmark, contender, contenders(likelihood, width))

@@ -1,61 +1,52 @@
-"""Link likelihood, value and gradient, against plain PyTorch: all pairs and sampled negatives, on the size of Cora."""
+"""link_likelihood, value and gradient, against plain PyTorch: all pairs and sampled negatives."""
 
 import pytest
 import torch
-from cases import random_graph
+from cases import CONTENDERS, NODES, WIDTH, compare, cora_sized, leaf, with_gradients
 from torch.nn.functional import logsigmoid
 
 import seegera_fast as sf
 
-NODES, WEIGHT = 2708, 10.0
+WEIGHT = 10.0
 
 
-def plain(z, adjacency, negatives):
-    """As a careful user writes it: n x n scores with the links picked out of them, or rows gathered for the pairs."""
-    rows, columns = adjacency.row, adjacency.col
+def plain(z, adjacency, ranks=None):
+    """n x n scores with the links picked out of them; with ranks of drawn non-edges, rows gathered for the pairs."""
+    rows, columns, absent = adjacency.row, adjacency.col, adjacency.non_edges
     total = []
-    for j in range(z.shape[1]):
-        own = z[:, j]
-        if negatives == "all":
+    for own in z.unbind(1):
+        if ranks is None:
             scores = own @ own.T
             linked = torch.cat([scores[rows, columns], scores.diagonal()])
             apart = logsigmoid(-scores).sum() - logsigmoid(-linked).sum()
         else:
-            ranks = sf.reference.random.integers(
-                torch.zeros(1, dtype=torch.int64), sf.reference.random.NEGATIVES, negatives, adjacency.non_edges.count
-            )
-            first, second = adjacency.non_edges.pairs(ranks).T
-            linked = torch.cat([(own[rows] * own[columns]).sum(dim=1), own.square().sum(dim=1)])
-            apart = logsigmoid(-(own[first] * own[second]).sum(dim=1)).sum()
-            apart = 2 * adjacency.non_edges.count / negatives * apart
+            first, second = absent.pairs(ranks).T
+            linked = torch.cat([(own[rows] * own[columns]).sum(1), own.square().sum(1)])
+            apart = 2 * absent.count / len(ranks) * logsigmoid(-(own[first] * own[second]).sum(1)).sum()
         total.append(WEIGHT * logsigmoid(linked).sum() + apart)
     return torch.stack(total)
 
 
-def contenders(adjacency, negatives):
-    """Name -> function of z."""
-    return {
-        "seegera_fast": lambda z: sf.ops.link_likelihood(z, adjacency, pos_weight=WEIGHT, negatives=negatives),
-        "plain PyTorch": lambda z: plain(z, adjacency, negatives),
+def contenders(sampled, samples, width):
+    adjacency = cora_sized().adjacency
+    z = leaf(NODES, samples, width, scale=width**-0.25)
+    count, absent = adjacency.nnz // 2, adjacency.non_edges.count
+    negatives = count if sampled else "all"
+    functions = {
+        "seegera_fast": lambda: sf.ops.link_likelihood(z, adjacency, pos_weight=WEIGHT, negatives=negatives),
+        "torch": lambda: plain(z, adjacency, torch.randint(absent, (count,)) if sampled else None),
     }
+    if sampled:
+        random, seed = sf.reference.random, torch.zeros(1, dtype=torch.int64)
+        ranks = random.integers(seed, random.NEGATIVES, count, absent)
+        functions["torch, same draws"] = lambda: plain(z, adjacency, ranks)
+    return {name: with_gradients(function, [z]) for name, function in functions.items()}
 
 
-def with_gradient(function, z):
-    z = z.detach().requires_grad_()
-    value = function(z)
-    value.sum().backward()
-    return value.detach(), z.grad
-
-
-@pytest.mark.parametrize("dim", [64, 512])
+@pytest.mark.parametrize("width", [64, WIDTH])
 @pytest.mark.parametrize("samples", [1, 5])
 @pytest.mark.parametrize("sampled", [False, True], ids=["all pairs", "sampled"])
-@pytest.mark.parametrize("which", ["seegera_fast", "plain PyTorch"])
-def bench_link_likelihood(benchmark, which, sampled, samples, dim):
-    adjacency = random_graph(NODES, degree=4).adjacency
-    z = torch.randn(NODES, samples, dim) / dim**0.25
-    functions = contenders(adjacency, adjacency.nnz // 2 if sampled else "all")
-    for got, want in zip(with_gradient(functions[which], z), with_gradient(functions["seegera_fast"], z), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
-    benchmark.group = f"{'sampled' if sampled else 'all pairs'}, {samples} samples, d = {dim}"
-    benchmark(with_gradient, functions[which], z)
+@pytest.mark.parametrize("contender", CONTENDERS)
+def bench_link_likelihood(benchmark, contender, sampled, samples, width):
+    benchmark.group = f"link_likelihood, {'sampled' if sampled else 'all pairs'}, J = {samples}, d = {width}"
+    compare(benchmark, contender, contenders(sampled, samples, width))

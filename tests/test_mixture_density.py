@@ -202,3 +202,20 @@ def test_a_sample_does_not_see_the_means_of_the_others(column):
     before, after = ops.mixture_density(**given), ops.mixture_density(**{**given, "means": changed})
     assert_same_bits(after[[0, 2]], before[[0, 2]])
     assert after[1] != before[1]
+
+
+def test_gradients_too_large_for_caches(column):
+    """A row's gradient does not depend on how many rows there are, though large results are written in another way."""
+    rows, dim = 1032, 512
+    tensors = [normal(rows, draws, dim, seed=draws).float().to(column.device) for draws in (2, 16, 1)]
+
+    def gradients(*operands):
+        leaves = [operand.clone().requires_grad_() for operand in operands]
+        return torch.autograd.grad(ops.mixture_density(*leaves)[0], leaves)
+
+    whole = gradients(*tensors)
+    assert whole[1].numel() * 4 >= 2**25
+    for begin in range(0, rows, 344):
+        part = slice(begin, begin + 344)
+        for got, want in zip(gradients(*(tensor[part] for tensor in tensors)), whole, strict=True):
+            assert_same_bits(got, want[part])

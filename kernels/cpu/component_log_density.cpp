@@ -28,6 +28,7 @@ void component_gradient_rows(const Mixture<T>& p, const MixtureGradient<T>& g, i
     for (int64_t row = row_begin; row < row_end; ++row) {
         row_gradient(p, g, row, upstream, scratch);
     }
+    stream_fence();
 }
 
 #define SEEGERA_INSTANTIATE(T)                                                                        \

@@ -54,6 +54,7 @@ void mixture_gradient_rows(const Mixture<T>& p, const MixtureGradient<T>& g, int
         }
         row_gradient(p, g, row, scratch, scratch + p.samples * components);
     }
+    stream_fence();
 }
 
 #define SEEGERA_INSTANTIATE(T)                                                                                    \

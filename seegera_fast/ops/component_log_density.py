@@ -26,7 +26,7 @@ def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
 
 OPERATOR = Operator(
     "component_log_density(Tensor z, Tensor means, Tensor log_var) -> Tensor",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -34,7 +34,7 @@ OPERATOR = Operator(
 Operator(
     "component_log_density_backward(Tensor z, Tensor means, Tensor log_var, Tensor gradient)"
     " -> (Tensor, Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=fake_gradients,
     backward=once_differentiable("component_log_density"),
 )

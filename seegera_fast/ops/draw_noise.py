@@ -20,7 +20,7 @@ def _fake(seed, num_rows, num_draws, noise_dim, threshold, dtype):
 
 OPERATOR = Operator(
     "draw_noise(Tensor seed, int num_rows, int num_draws, int noise_dim, int threshold, ScalarType dtype) -> Tensor",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
 )
 

@@ -29,7 +29,7 @@ def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
 
 OPERATOR = Operator(
     "dropout(Tensor values, int threshold, float scale, Tensor seed) -> Tensor",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,

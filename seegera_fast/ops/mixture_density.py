@@ -31,7 +31,7 @@ def _backward(call: Any, ctx: Any, gradient: torch.Tensor, _: Any):
 # Beside the density, the weights of the components, [n, J, K + 1]: with them backward reads its operands only once.
 OPERATOR = Operator(
     "mixture_density(Tensor z, Tensor means, Tensor log_var) -> (Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -39,7 +39,7 @@ OPERATOR = Operator(
 Operator(
     "mixture_density_backward(Tensor z, Tensor means, Tensor log_var, Tensor weights, Tensor gradient)"
     " -> (Tensor, Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=fake_gradients,
     backward=once_differentiable("mixture_density"),
 )

@@ -28,7 +28,7 @@ def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
 
 OPERATOR = Operator(
     "reparameterize(Tensor mean, Tensor log_var, Tensor seed) -> Tensor",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -42,7 +42,7 @@ def _fake_backward(gradient, log_var, seed):
 # The gradient of log_var; that of mean is the upstream gradient itself.
 Operator(
     "reparameterize_backward(Tensor gradient, Tensor log_var, Tensor seed) -> Tensor",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake_backward,
     backward=once_differentiable("reparameterize"),
 )

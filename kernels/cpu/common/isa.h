@@ -49,6 +49,10 @@ Isa isa();
 
 #else
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace seegera {
 namespace SEEGERA_ISA {
 
@@ -87,6 +91,27 @@ inline V load(const T* address) {
 template <typename V, typename T>
 inline void store(T* address, const V& vector) {
     __builtin_memcpy(address, &vector, sizeof(V));
+}
+
+// Stores a whole vector of kVectorBytes past the caches, for results that they cannot hold: an ordinary store reads the
+// line first. The address is a multiple of kVectorBytes, and other threads see it after stream_fence().
+template <typename V, typename T>
+inline void stream(T* address, const V& vector) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(address), (__m512i)vector);
+#elif defined(__AVX2__)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(address), (__m256i)vector);
+#elif defined(__x86_64__)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(address), (__m128i)vector);
+#else
+    store(address, vector);
+#endif
+}
+
+inline void stream_fence() {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
 }
 
 }  // namespace SEEGERA_ISA

@@ -27,4 +27,17 @@ inline void expect_large(torch::stable::Tensor& tensor) {
 #endif
 }
 
+// Whether a result is so large that no cache will hold it until it is read.
+inline bool beyond_caches(const torch::stable::Tensor& tensor) {
+    constexpr int64_t bytes = int64_t{1} << 25;
+    return tensor.numel() * static_cast<int64_t>(tensor.element_size()) >= bytes;
+}
+
+// Whether all lines along the last dimension of a contiguous tensor are aligned to cache lines.
+inline bool lines_aligned(const torch::stable::Tensor& tensor) {
+    constexpr int64_t line = 64;
+    const int64_t size = tensor.size(tensor.dim() - 1) * static_cast<int64_t>(tensor.element_size());
+    return size % line == 0 && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % line == 0;
+}
+
 }  // namespace seegera

@@ -28,6 +28,7 @@ struct MixtureGradient {
     T* z;
     T* means;
     T* log_var;
+    bool streamed;  // larger than the caches, and every line of it aligned to cache lines
 };
 
 }  // namespace seegera
@@ -45,6 +46,15 @@ inline int64_t component_draw(int64_t extra, int64_t j, int64_t k) { return k < 
 // Whole vectors, and a part of one at the end of a row.
 #define SEEGERA_LOAD(pointer) (count == lanes ? load<V>(pointer) : load_part<V>(pointer, count))
 
+// Asks for a line of the next row, which would otherwise be waited for: a row has many lines, too short for the
+// processor to guess what follows.
+template <typename T>
+inline void fetch(const T* line, int64_t width) {
+    for (int64_t i = 0; i < width; i += 64 / static_cast<int64_t>(sizeof(T))) {
+        __builtin_prefetch(line + i);
+    }
+}
+
 // precisions [V, d rounded up to whole vectors] = exp(-log_var), zeros behind; normalisers [V] = sum over d of
 // log_var + log(2 pi).
 template <typename T>
@@ -53,6 +63,7 @@ inline void row_precisions(const Mixture<T>& p, int64_t row, T* precisions, int6
     constexpr int64_t lanes = kLanes<V>;
     for (int64_t draw = 0; draw < p.variances; ++draw) {
         const T* log_var = p.log_var + (row * p.variances + draw) * p.width;
+        fetch(log_var + p.variances * p.width, p.width);
         V sum{};
         for (int64_t i = 0; i < p.width; i += lanes) {
             const int64_t count = p.width - i < lanes ? p.width - i : lanes;
@@ -69,34 +80,78 @@ inline void row_precisions(const Mixture<T>& p, int64_t row, T* precisions, int6
     }
 }
 
+// sums[c] = sum over d of (z - mean_c)^2 precision_c for Count components, whose reads of z are one.
+template <int Count, typename T>
+inline void sum_squares(const T* z, const T* const* means, const T* const* precisions, int64_t width, double* sums) {
+    using V = Vector<T, kVectorBytes>;
+    constexpr int64_t lanes = kLanes<V>;
+    V total[Count] = {};
+    int64_t i = 0;
+    for (; i + lanes <= width; i += lanes) {
+        const V own = load<V>(z + i);
+        for (int c = 0; c < Count; ++c) {
+            const V difference = own - load<V>(means[c] + i);
+            total[c] += difference * load<V>(precisions[c] + i) * difference;
+        }
+    }
+    if (i < width) {
+        const V own = load_part<V>(z + i, width - i);
+        for (int c = 0; c < Count; ++c) {
+            const V difference = own - load_part<V>(means[c] + i, width - i);
+            total[c] += difference * load<V>(precisions[c] + i) * difference;
+        }
+    }
+    for (int c = 0; c < Count; ++c) {
+        sums[c] = horizontal_sum_double(total[c]);
+    }
+}
+
 // densities [J, K + 1] = log N(z_j; mu_k, exp(log_var_k)) of one row.
 template <typename T>
 inline void row_densities(const Mixture<T>& p, int64_t row, const T* precisions, int64_t stride,
                           const double* normalisers, double* densities) {
-    using V = Vector<T, kVectorBytes>;
-    constexpr int64_t lanes = kLanes<V>;
+    constexpr int most = 6;
     const int64_t draws = p.extra + p.samples;
     for (int64_t j = 0; j < p.samples; ++j) {
         const T* z = p.z + (row * p.samples + j) * p.width;
-        for (int64_t k = 0; k <= p.extra; ++k) {
-            const int64_t draw = component_draw(p.extra, j, k);
-            const int64_t variance = p.variances == 1 ? 0 : draw;
-            const T* mean = p.means + (row * draws + draw) * p.width;
-            const T* precision = precisions + variance * stride;
-            V even{}, odd{};
-            int64_t i = 0;
-            for (; i + 2 * lanes <= p.width; i += 2 * lanes) {
-                const V first = load<V>(z + i) - load<V>(mean + i);
-                const V second = load<V>(z + i + lanes) - load<V>(mean + i + lanes);
-                even += first * first * load<V>(precision + i);
-                odd += second * second * load<V>(precision + i + lanes);
+        fetch(z + p.samples * p.width, p.width);
+        int64_t count;
+        for (int64_t begin = 0; begin <= p.extra; begin += count) {
+            const int64_t left = p.extra + 1 - begin;
+            count = left >= most ? most : left;
+            const T *mean[most], *precision[most];
+            for (int64_t c = 0; c < count; ++c) {
+                const int64_t draw = component_draw(p.extra, j, begin + c);
+                mean[c] = p.means + (row * draws + draw) * p.width;
+                precision[c] = precisions + (p.variances == 1 ? 0 : draw) * stride;
+                if (j == 0 || draw >= p.extra) {
+                    fetch(mean[c] + draws * p.width, p.width);
+                }
             }
-            for (; i < p.width; i += lanes) {
-                const int64_t count = p.width - i < lanes ? p.width - i : lanes;
-                const V difference = SEEGERA_LOAD(z + i) - SEEGERA_LOAD(mean + i);
-                even += difference * difference * load<V>(precision + i);
+            double* own = densities + j * (p.extra + 1) + begin;
+            switch (count) {
+                case 6:
+                    sum_squares<6>(z, mean, precision, p.width, own);
+                    break;
+                case 5:
+                    sum_squares<5>(z, mean, precision, p.width, own);
+                    break;
+                case 4:
+                    sum_squares<4>(z, mean, precision, p.width, own);
+                    break;
+                case 3:
+                    sum_squares<3>(z, mean, precision, p.width, own);
+                    break;
+                case 2:
+                    sum_squares<2>(z, mean, precision, p.width, own);
+                    break;
+                default:
+                    sum_squares<1>(z, mean, precision, p.width, own);
             }
-            densities[j * (p.extra + 1) + k] = -0.5 * (horizontal_sum_double(even + odd) + normalisers[variance]);
+            for (int64_t c = 0; c < count; ++c) {
+                const int64_t draw = component_draw(p.extra, j, begin + c);
+                own[c] = -0.5 * (own[c] + normalisers[p.variances == 1 ? 0 : draw]);
+            }
         }
     }
 }
@@ -125,14 +180,19 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
         return Whole ? load<V>(from + v * lanes) : part(v) ? load_part<V>(from + v * lanes, part(v)) : V{};
     };
     const auto write = [&](T* to, int64_t v, const V& value) {
-        if (Whole) {
+        if (Whole && g.streamed) {
+            stream(to + v * lanes, value);
+        } else if (Whole) {
             store(to + v * lanes, value);
         } else if (part(v)) {
             store_part<V>(to + v * lanes, value, part(v));
         }
     };
-    for (int64_t at = 0; at < p.samples * kBlock; ++at) {
-        store(scratch + at * lanes, V{});
+    for (int64_t j = 0; j < p.samples; ++j) {
+        fetch(z + (p.samples + j) * p.width, kBlock * lanes);
+        for (int64_t v = 0; v < kBlock; ++v) {
+            store(scratch + (j * kBlock + v) * lanes, V{});
+        }
     }
     V precision[kBlock], shared[kBlock];
     for (int64_t draw = 0; draw < draws; ++draw) {
@@ -148,22 +208,26 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
         const int64_t end = own ? begin + 1 : p.samples;
         const int64_t k = own ? p.extra : draw;
         V mean[kBlock], sum[kBlock];
+        T total = 0;
+        fetch(means + (draws + draw) * p.width, kBlock * lanes);
         for (int v = 0; v < kBlock; ++v) {
             mean[v] = read(means + draw * p.width, v);
             sum[v] = V{};
         }
         for (int64_t j = begin; j < end; ++j) {
             const T weight = weights[j * components + k];
+            total += weight;
             for (int v = 0; v < kBlock; ++v) {
                 const V difference = read(z + j * p.width, v) - mean[v];
                 const V pull = weight * (difference * precision[v]);
                 T* target = scratch + (j * kBlock + v) * lanes;
                 sum[v] += pull;
-                shared[v] += pull * difference - weight;
+                shared[v] += pull * difference;
                 store(target, load<V>(target) - pull);
             }
         }
         for (int v = 0; v < kBlock; ++v) {
+            shared[v] -= total;
             write(g.means + (row * draws + draw) * p.width + i, v, sum[v]);
             if (p.variances > 1 || draw + 1 == draws) {
                 const int64_t variance = p.variances > 1 ? draw : 0;
@@ -253,9 +317,10 @@ struct MixtureGradients {
           means(torch::stable::empty_like(operands.means)),
           log_var(torch::stable::empty_like(operands.log_var)),
           g{z.template mutable_data_ptr<T>(), means.template mutable_data_ptr<T>(),
-            log_var.template mutable_data_ptr<T>()} {
+            log_var.template mutable_data_ptr<T>(), beyond_caches(means)} {
         for (torch::stable::Tensor* gradient : {&z, &means, &log_var}) {
             expect_large(*gradient);
+            g.streamed = g.streamed && lines_aligned(*gradient);
         }
     }
 };

@@ -1,0 +1,135 @@
+"""Elementary functions in a kernel, on float32 and float64 blocks, and numbers on their way into one.
+
+The polynomials are those of kernels/cpu/common/math.h. They cost multiply-adds alone, where a logarithm or a sine of
+CUDA's library costs branches and, for the sine, memory.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import triton
+import triton.language as tl
+
+
+def bits_of(number: float) -> int:
+    """The 64 bits of a number: Triton passes a Python float as float32, an integer as it is."""
+    return struct.unpack("<q", struct.pack("<d", number))[0]
+
+
+@triton.jit
+def number_of(bits, dtype: tl.constexpr):
+    """The number, in ``dtype``, that ``bits_of`` has packed."""
+    return tl.cast(bits, tl.int64).to(tl.float64, bitcast=True).to(dtype)
+
+
+@triton.jit
+def log_one_plus(e):
+    """``log(1 + e)`` for ``0 <= e <= 1``, to the last places however small ``e`` is."""
+    if e.dtype == tl.float64:
+        # 2 atanh(s) with s = e / (2 + e).
+        s = e / (e + 2.0)
+        x = s * s
+        p = x * 0.17009779345427742 + 0.083449596641070586
+        p = p * x + 0.12104947499713463
+        p = p * x + 0.13301121067442345
+        p = p * x + 0.15386548414999429
+        p = p * x + 0.18181744478101375
+        p = p * x + 0.22222223953671616
+        p = p * x + 0.2857142854811765
+        p = p * x + 0.40000000000155117
+        p = p * x + 0.66666666666666308
+        result = (p * x + 2.0) * s
+    else:
+        p = e * 0.00523267248 - 0.0295051447
+        p = p * e + 0.0782257877
+        p = p * e - 0.13663231
+        p = p * e + 0.191059995
+        p = p * e - 0.248429803
+        p = p * e + 0.333190966
+        p = p * e - 0.499994931
+        p = p * e + 0.99999997
+        result = p * e
+    return result
+
+
+@triton.jit
+def softplus_sigmoid(s):
+    """``log(1 + exp(s))`` and its derivative from one exponential; finite for every finite ``s``."""
+    e = tl.exp(-tl.abs(s))
+    softplus = tl.maximum(s, 0.0) + log_one_plus(e)
+    sigmoid = tl.where(s < 0, e, 1.0) / (e + 1.0)
+    return softplus, sigmoid
+
+
+@triton.jit
+def softplus(s):
+    """``log(1 + exp(s))``, finite for every finite ``s``."""
+    return tl.maximum(s, 0.0) + log_one_plus(tl.exp(-tl.abs(s)))
+
+
+@triton.jit
+def sigmoid(s):
+    """``1 / (1 + exp(-s))``, without overflow."""
+    e = tl.exp(-tl.abs(s))
+    return tl.where(s < 0, e, 1.0) / (e + 1.0)
+
+
+@triton.jit
+def tanh(x):
+    """The hyperbolic tangent, to the last places near 0 too."""
+    square = x * x
+    if x.dtype == tl.float64:
+        p = square * -1.6072581641171246e-05 + 7.714439437551245e-05
+        p = p * square - 0.00022856423906362597
+        p = p * square + 0.00058631655640127968
+        p = p * square - 0.001454958883787983
+        p = p * square + 0.0035919891751790551
+        p = p * square - 0.0088632210028395768
+        p = p * square + 0.02186948757611485
+        p = p * square - 0.053968253931268861
+        p = p * square + 0.13333333333262096
+        p = p * square - 0.33333333333332854
+    else:
+        p = square * -0.005704998 + 0.0206390988
+        p = p * square - 0.0537397193
+        p = p * square + 0.133314423
+        p = p * square - 0.333332819
+    e = tl.exp(-2.0 * tl.abs(x))
+    large = (1.0 - e) / (e + 1.0)
+    return tl.where(tl.abs(x) < 0.625, p * square * x + x, tl.where(x < 0, -large, large))
+
+
+@triton.jit
+def sine_cosine_of_turns(u):
+    """``sin(2 pi u)`` and ``cos(2 pi u)`` for ``0 <= u < 1``."""
+    # The nearest quarter turn is taken off: exact, since the rest has no more bits than u.
+    quarter = (u * 4.0 + 0.5).to(tl.int32)
+    f = u - quarter.to(u.dtype) * 0.25
+    square = f * f
+    if u.dtype == tl.float64:
+        p = square * 3.7807262312744174 - 15.093797508589912
+        p = p * square + 42.058684902124085
+        p = p * square - 76.705859703315781
+        p = p * square + 81.605249275944516
+        p = p * square - 41.341702240399634
+        p = p * square + 6.2831853071795862
+        s = p * f
+        p = square * -1.6968347141936062 + 7.9030915890384748
+        p = p * square - 26.426250927268697
+        p = p * square + 60.24464132938531
+        p = p * square - 85.456817206528285
+        p = p * square + 64.939394022667983
+        p = p * square - 19.739208802178716
+    else:
+        p = square * -75.3935629 + 81.5923536
+        p = p * square - 41.3416615
+        p = p * square + 6.28318529
+        s = p * f
+        p = square * 59.2292462 - 85.4432364
+        p = p * square + 64.9393218
+        p = p * square - 19.7392087
+    c = p * square + 1.0
+    odd = quarter % 2 == 1
+    sine, cosine = tl.where(odd, c, s), tl.where(odd, s, c)
+    return tl.where(quarter // 2 % 2 == 1, -sine, sine), tl.where((quarter + 1) // 2 % 2 == 1, -cosine, cosine)

@@ -1,0 +1,276 @@
+"""Normal log densities of samples under their components: what mixture_density and component_log_density share.
+
+Sample j of a row has K + 1 components: the K extra draws of the means, then its own, draw K + j. A pair is a sample
+with one of its components; J (K + 1) of them a row.
+
+Floor: memory. A row is (J + (K + J) + V) d numbers, V the draws of log_var (1 or K + J). Forward reads it once;
+backward reads it once more and writes as much. A program goes through all pairs of its rows, so that what it reads more
+than once comes from the nearest cache. Nothing of the size of pairs times d is kept.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+# The default for fused multiply-adds differs between versions of Triton.
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
+
+# Rows of a partial sum.
+CHUNK = 1024
+
+
+@triton.jit
+def density_kernel(
+    z,  # [n, J, d]
+    means,  # [n, K + J, d]
+    log_var,  # [n, V, d]
+    densities,  # [n, J, K + 1] float64
+    rows,
+    samples,  # J
+    extra,  # K
+    variances,  # V
+    width,  # d
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_PAIRS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+):
+    """log N(z_j; mu_k, exp(log_var_k)) of each pair. Programs: blocks of rows."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    components = extra + 1
+    pairs = samples * components
+    for start in range(0, pairs, BLOCK_PAIRS):
+        pair = start + tl.arange(0, BLOCK_PAIRS)
+        sample, component = pair // components, pair % components
+        draw = tl.where(component < extra, component, extra + sample)
+        variance = tl.where(variances > 1, draw, 0)
+        inside = (row < rows)[:, None] & (pair < pairs)[None, :]
+        z_line = (row[:, None] * samples + sample[None, :])[:, :, None] * width
+        mean_line = (row[:, None] * (extra + samples) + draw[None, :])[:, :, None] * width
+        log_var_line = (row[:, None] * variances + variance[None, :])[:, :, None] * width
+        total = tl.zeros((BLOCK_ROWS, BLOCK_PAIRS, BLOCK_COLS), dtype=z.dtype.element_ty)
+        for first in range(0, width, BLOCK_COLS):
+            column = first + tl.arange(0, BLOCK_COLS)[None, None, :]
+            mask = inside[:, :, None] & (column < width)
+            log_variance = tl.load(log_var + log_var_line + column, mask=mask, other=0.0)
+            difference = tl.load(z + z_line + column, mask=mask, other=0.0)
+            difference -= tl.load(means + mean_line + column, mask=mask, other=0.0)
+            total += difference * difference * tl.exp(-log_variance) + log_variance
+        constant = tl.cast(width, tl.float64) * 1.8378770664093454836
+        density = -0.5 * (tl.sum(total, axis=2).to(tl.float64) + constant)
+        tl.store(densities + row[:, None] * pairs + pair[None, :], density, mask=inside)
+
+
+@triton.jit
+def coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED: tl.constexpr):
+    """The gradient of a pair's density: weights[row, j, k] upstream[j], or upstream[j, k] for every row."""
+    if WEIGHTED:
+        weight = tl.load(weights + (row * samples + sample) * components + component, mask=inside, other=0.0)
+        result = weight * tl.load(upstream + sample)
+    else:
+        result = tl.load(upstream + sample * components + component)
+        result = tl.where(inside, result, 0.0)
+    return result[:, None]
+
+
+@triton.jit
+def gradient_kernel(
+    z,
+    means,
+    log_var,
+    weights,  # [n, J, K + 1]; not read unless WEIGHTED
+    upstream,  # [J], or [J, K + 1] unless WEIGHTED
+    z_out,  # gradients like their operands
+    means_out,
+    log_var_out,
+    rows,
+    samples,
+    extra,
+    variances,
+    width,
+    WEIGHTED: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+):
+    """Programs: for each tile of columns all blocks of rows. The pairs are gone through twice: by samples, by draws."""
+    program = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(rows, BLOCK_ROWS)
+    row = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)[None, :]
+    inside = row < rows
+    mask = inside[:, None] & (column < width)
+    draws, components = extra + samples, extra + 1
+
+    for sample in range(samples):
+        z_at = (row * samples + sample)[:, None] * width + column
+        sample_value = tl.load(z + z_at, mask=mask, other=0.0)
+        total = tl.zeros((BLOCK_ROWS, BLOCK_COLS), dtype=z.dtype.element_ty)
+        for component in range(components):
+            draw = tl.where(component < extra, component, extra + sample)
+            variance = tl.where(variances > 1, draw, 0)
+            mean = tl.load(means + (row * draws + draw)[:, None] * width + column, mask=mask, other=0.0)
+            at = (row * variances + variance)[:, None] * width + column
+            precision = tl.exp(-tl.load(log_var + at, mask=mask, other=0.0))
+            own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
+            total -= own * ((sample_value - mean) * precision)
+        tl.store(z_out + z_at, total, mask=mask)
+
+    for variance in range(variances):
+        log_var_at = (row * variances + variance)[:, None] * width + column
+        precision = tl.exp(-tl.load(log_var + log_var_at, mask=mask, other=0.0))
+        slope = tl.zeros((BLOCK_ROWS, BLOCK_COLS), dtype=z.dtype.element_ty)
+        # One variance for all draws, or one for each.
+        for draw in range(variance, tl.where(variances > 1, variance + 1, draws)):
+            mean_at = (row * draws + draw)[:, None] * width + column
+            mean = tl.load(means + mean_at, mask=mask, other=0.0)
+            total = tl.zeros((BLOCK_ROWS, BLOCK_COLS), dtype=z.dtype.element_ty)
+            # An extra draw is a component of every sample, a sample's own of that one.
+            begin = tl.maximum(draw - extra, 0)
+            end = tl.where(draw < extra, samples, begin + 1)
+            for sample in range(begin, end):
+                sample_value = tl.load(z + (row * samples + sample)[:, None] * width + column, mask=mask, other=0.0)
+                component = tl.minimum(draw, extra)
+                own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
+                difference = sample_value - mean
+                pull = own * (difference * precision)
+                total += pull
+                slope += pull * difference - own
+            tl.store(means_out + mean_at, total, mask=mask)
+        tl.store(log_var_out + log_var_at, 0.5 * slope, mask=mask)
+
+
+@triton.jit
+def sum_kernel(
+    values,  # [rows, cells] float64
+    sums,  # [blocks of CHUNK rows, cells]
+    rows,
+    cells,
+    CHUNK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_CELLS: tl.constexpr,
+):
+    """Sums over CHUNK rows, in a fixed order. Programs: for each block of cells all chunks."""
+    program = tl.program_id(0).to(tl.int64)
+    chunks = tl.cdiv(rows, CHUNK)
+    chunk = program % chunks
+    cell = program // chunks * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
+    total = tl.zeros((BLOCK_ROWS, BLOCK_CELLS), dtype=tl.float64)
+    for first in range(0, CHUNK, BLOCK_ROWS):
+        row = chunk * CHUNK + first + tl.arange(0, BLOCK_ROWS)
+        inside = (row < rows)[:, None] & (cell < cells)[None, :]
+        total += tl.load(values + row[:, None] * cells + cell[None, :], mask=inside, other=0.0)
+    result = tl.sum(total, axis=0).to(sums.dtype.element_ty)
+    tl.store(sums + chunk * cells + cell, result, mask=cell < cells)
+
+
+def density_blocks(rows: int, pairs: int, width: int, device: str) -> dict[str, int]:
+    """Rows, pairs and columns that a program takes at a time.
+
+    On a GPU 1,024 differences, eight a thread. In the interpreter, where a program costs milliseconds whatever it does,
+    2 ** 18.
+    """
+    numbers, most_pairs, most_columns = (2**18, 32, 512) if device == "cpu" else (1024, 4, 256)
+    columns = min(triton.next_power_of_2(max(1, width)), most_columns)
+    block_pairs = min(triton.next_power_of_2(pairs), most_pairs)
+    block_rows = min(numbers // (block_pairs * columns), triton.next_power_of_2(rows))
+    return {"BLOCK_ROWS": block_rows, "BLOCK_PAIRS": block_pairs, "BLOCK_COLS": columns}
+
+
+def gradient_blocks(rows: int, width: int, device: str) -> dict[str, int]:
+    """Rows and columns of a program, as in ``density_blocks``."""
+    numbers, most_columns = (2**18, 512) if device == "cpu" else (1024, 256)
+    columns = min(triton.next_power_of_2(width), most_columns)
+    return {"BLOCK_ROWS": min(numbers // columns, triton.next_power_of_2(rows)), "BLOCK_COLS": columns}
+
+
+def sum_blocks(cells: int) -> dict[str, int]:
+    columns = min(triton.next_power_of_2(cells), 32)
+    return {"CHUNK": CHUNK, "BLOCK_ROWS": 1024 // columns, "BLOCK_CELLS": columns}
+
+
+def row_densities(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
+    """``[n, J, K + 1]`` float64: the log density of each sample under its components, per row."""
+    z, means, log_var = z.contiguous(), means.contiguous(), log_var.contiguous()
+    rows, samples, width = z.shape
+    extra = means.shape[1] - samples
+    densities = z.new_empty((rows, samples, extra + 1), dtype=torch.float64)
+    if rows == 0:
+        return densities
+    blocks = density_blocks(rows, samples * (extra + 1), width, z.device.type)
+    with torch.cuda.device_of(z):
+        density_kernel[(triton.cdiv(rows, blocks["BLOCK_ROWS"]),)](
+            z, means, log_var, densities, rows, samples, extra, log_var.shape[1], width, **blocks, **OPTIONS
+        )
+    return densities
+
+
+def row_gradients(
+    z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor, weights: torch.Tensor | None, upstream: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients like the operands of the densities weighted by ``weights[i, j, k] upstream[j]``.
+
+    Args:
+        weights: ``[n, J, K + 1]``, or None: then the densities of all rows are weighted by ``upstream`` ``[J, K + 1]``.
+    """
+    z, means, log_var, upstream = z.contiguous(), means.contiguous(), log_var.contiguous(), upstream.contiguous()
+    rows, samples, width = z.shape
+    out = torch.empty_like(z), torch.empty_like(means), torch.empty_like(log_var)
+    if z.numel() == 0:
+        return out
+    blocks = gradient_blocks(rows, width, z.device.type)
+    grid = (triton.cdiv(rows, blocks["BLOCK_ROWS"]) * triton.cdiv(width, blocks["BLOCK_COLS"]),)
+    sizes = rows, samples, means.shape[1] - samples, log_var.shape[1], width
+    with torch.cuda.device_of(z):
+        gradient_kernel[grid](
+            z,
+            means,
+            log_var,
+            upstream if weights is None else weights.contiguous(),
+            upstream,
+            *out,
+            *sizes,
+            WEIGHTED=weights is not None,
+            **blocks,
+            **OPTIONS,
+        )
+    return out
+
+
+def sum_rows(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``[cells]`` of ``dtype``: the sums over the rows of float64 ``[rows, cells]``, contiguous."""
+    rows, cells = values.shape
+    if rows == 0:
+        return values.new_zeros(cells, dtype=dtype)
+    blocks = sum_blocks(cells)
+    while True:
+        chunks = triton.cdiv(rows, CHUNK)
+        sums = values.new_empty((chunks, cells), dtype=torch.float64 if chunks > 1 else dtype)
+        grid = (chunks * triton.cdiv(cells, blocks["BLOCK_CELLS"]),)
+        with torch.cuda.device_of(values):
+            sum_kernel[grid](values, sums, rows, cells, **blocks, **OPTIONS)
+        if chunks == 1:
+            return sums.reshape(cells)
+        values, rows = sums, chunks
+
+
+def ahead_of_time(*, weighted: bool) -> list[tuple]:
+    """What these launchers launch on a GPU for a width of 512: see tests/ahead_of_time.py."""
+    entries = []
+    for dtype, samples, extra in (("fp32", 1, 1), ("fp32", 5, 5), ("fp64", 1, 1), ("fp64", 5, 5)):
+        types = {"densities": "*fp64", "values": "*fp64", "width": "i32:16"}
+        operands = ("z", "means", "log_var", "weights", "upstream", "z_out", "means_out", "log_var_out", "sums")
+        types |= dict.fromkeys(operands, f"*{dtype}")
+        # Triton compiles a number that is 1 into the kernel.
+        ones = {name: 1 for name, size in (("samples", samples), ("extra", extra), ("variances", samples)) if size == 1}
+        gradient = {"WEIGHTED": weighted, **gradient_blocks(20000, 512, "cuda")}
+        densities = density_blocks(20000, samples * (extra + 1), 512, "cuda")
+        for kernel, blocks in (
+            (density_kernel, densities),
+            (gradient_kernel, gradient),
+            (sum_kernel, sum_blocks(samples)),
+        ):
+            constants = blocks | {name: size for name, size in ones.items() if name in kernel.arg_names}
+            signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in constants}
+            entries.append((f"{dtype} J {samples}, K {extra}", kernel, signature, constants, OPTIONS))
+    return entries

@@ -1,0 +1,79 @@
+"""``out = values * scale`` where word (row, draw, column) of the dropout stream has reached a threshold, else 0.
+
+The gradient is the same operation on the upstream gradient. Floor: one number read and one written per element, and a
+quarter of a Philox counter (about 20 multiplications of 32 bits).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .common.lines import OPTIONS, block_of_lines, block_sizes, grid_of_lines, with_contiguous_lines
+from .common.math import bits_of, number_of
+from .common.random import DROPOUT, block_words
+from .common.random import dropout as drop
+
+
+@triton.jit
+def dropout_kernel(
+    values,  # [n, S, d], unit stride along a line
+    seed,  # [1] int64
+    out,  # [n, S, d]
+    lines,  # n * S
+    draws,  # S
+    width,  # d
+    row_stride,
+    draw_stride,
+    threshold,
+    scale,  # bits_of(1 / (1 - rate))
+    BLOCK_LINES: tl.constexpr,
+    BLOCK_GROUPS: tl.constexpr,
+):
+    line, row, draw, group, column = block_of_lines(lines, draws, BLOCK_LINES, BLOCK_GROUPS)
+    inside = (line < lines)[:, None] & (column < width)[None, :]
+    source = (row * row_stride + draw * draw_stride)[:, None] + column[None, :]
+    value = tl.load(values + source, mask=inside, other=0.0)
+    words = block_words(tl.load(seed), DROPOUT, row, draw, group)
+    kept = drop(value, words, threshold, number_of(scale, value.dtype))
+    tl.store(out + line[:, None] * width + column[None, :], kept, mask=inside)
+
+
+def dropout(values: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor) -> torch.Tensor:
+    """``[n, S, d]``, contiguous; see ``ops.dropout``."""
+    values = with_contiguous_lines(values)
+    rows, draws, width = values.shape
+    out = values.new_empty((rows, draws, width))
+    if out.numel() == 0:
+        return out
+    lines = rows * draws
+    blocks = block_sizes(lines, width, values.device.type)
+    grid = grid_of_lines(lines, width, blocks)
+    with torch.cuda.device_of(values):
+        dropout_kernel[grid](
+            values,
+            seed,
+            out,
+            lines,
+            draws,
+            width,
+            values.stride(0),
+            values.stride(1),
+            threshold,
+            bits_of(scale),
+            **blocks,
+            **OPTIONS,
+        )
+    return out
+
+
+def ahead_of_time() -> list[tuple]:
+    """What ``dropout`` launches on a GPU, to be compiled without one: see tests/ahead_of_time.py."""
+    types = dict.fromkeys(("width", "row_stride", "draw_stride"), "i32:16")
+    types |= {"seed": "*i64", "lines": "i32", "draws": "i32", "threshold": "i64:16", "scale": "i64:16"}
+    entries = []
+    for dtype in ("fp32", "fp64"):
+        signature = {"values": f"*{dtype}", "out": f"*{dtype}"} | types
+        entries.append((f"{dtype} width 512", dropout_kernel, signature, block_sizes(20000, 512, "cuda"), OPTIONS))
+    return entries
