@@ -43,8 +43,10 @@ class Contender(nn.Module):
             {name.replace(".", "/"): value.detach().clone() for name, value in model.named_parameters()}
         )
         self.seed: int | None = None
-        # -log of a normal density's constant, per row: the released program leaves it out of both terms.
+        # What the released program leaves out: -log of a normal density's constant, per row of the embeddings, and of
+        # the one whose variance is a half, per feature.
         self.constant = config.embedding_dim / 2 * math.log(2 * math.pi)
+        self.feature_constant = 0.0 if config.likelihood == "bernoulli" else 0.5 * math.log(math.pi)
 
     def weight(self, name: str) -> torch.Tensor:
         return self.weights[name.replace(".", "/")]
@@ -156,7 +158,8 @@ class Dense(Contender):
             terms = functional.mse_loss(outputs, wanted, reduction="none")
         scaled = (prior[0] - n * self.constant) / n**2 + (prior[1] - l * self.constant) / l**2
         mixture = (mixture - (n + l) * self.constant) / (n + l) ** 2
-        return self.loss(link, norm * terms.mean((0, 1)), scaled, mixture, warmup)
+        feature = norm * (terms.mean((0, 1)) + self.feature_constant)
+        return self.loss(link, feature, scaled, mixture, warmup)
 
     def convolve(self, name: str, propagation: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         first = torch.cat([self.weight(f"{name}.first.weight"), self.weight(f"{name}.first.noise_weight")])
@@ -235,7 +238,7 @@ class Sparse(Contender):
             links.append(link_norm * self.cross_entropy(own @ own.T, self.target, link_weight))
             outputs = hidden[:, j] @ self.weight("decoder.last.weight")
             term = self.cross_entropy(outputs, self.x_dense, weight) if binary else self.square(outputs, self.x_dense)
-            features.append(norm * term)
+            features.append(norm * (term + self.feature_constant))
         scaled = (prior[0] - n * self.constant) / n**2 + (prior[1] - l * self.constant) / l**2
         mixture = (mixture - (n + l) * self.constant) / (n + l) ** 2
         return self.loss(torch.stack(links), torch.stack(features), scaled, mixture, warmup)

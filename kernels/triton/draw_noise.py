@@ -9,7 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .common.lines import OPTIONS, block_of_lines, block_sizes, grid_of_lines
+from .common import OPTIONS
+from .common.lines import block_of_lines, block_sizes, grid_of_lines
 from .common.random import NOISE, block_words, happens
 
 

@@ -10,7 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .common.lines import OPTIONS, block_of_lines, block_sizes, grid_of_lines, with_contiguous_lines
+from .common import OPTIONS
+from .common.lines import block_of_lines, block_sizes, grid_of_lines, with_contiguous_lines
 from .common.math import bits_of, number_of
 from .common.random import DROPOUT, block_words
 from .common.random import dropout as drop

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import mixture
-from .common.mixture import OPTIONS, row_densities, row_gradients, sum_rows
+from .common import OPTIONS, mixture
+from .common.mixture import row_densities, row_gradients, sum_rows
 
 
 @triton.jit

@@ -15,10 +15,9 @@ import torch
 import triton
 import triton.language as tl
 
-CHUNK = 256
+from .common import OPTIONS
 
-# The default for fused multiply-adds differs between versions of Triton.
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
+CHUNK = 256
 
 
 @triton.jit

@@ -29,7 +29,7 @@ def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
 
 OPERATOR = Operator(
     "importance_bound(Tensor log_likelihood, Tensor log_prior, Tensor log_mixture, Tensor warmup) -> Tensor",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -37,7 +37,7 @@ OPERATOR = Operator(
 Operator(
     "importance_bound_backward(Tensor log_likelihood, Tensor log_prior, Tensor log_mixture, Tensor warmup,"
     " Tensor gradient) -> (Tensor, Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake_backward,
     backward=once_differentiable("importance_bound"),
 )

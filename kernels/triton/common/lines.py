@@ -10,9 +10,6 @@ import torch
 import triton
 import triton.language as tl
 
-# The default for fused multiply-adds differs between versions of Triton.
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
-
 
 @triton.jit
 def block_of_lines(lines, draws, BLOCK_LINES: tl.constexpr, BLOCK_GROUPS: tl.constexpr):

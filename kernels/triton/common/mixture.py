@@ -14,8 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-# The default for fused multiply-adds differs between versions of Triton.
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
+from . import OPTIONS
 
 # Rows of a partial sum.
 CHUNK = 1024
