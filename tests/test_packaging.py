@@ -30,7 +30,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import torch
     import seegera_fast as sf
-    import seegera_fast.kernels.triton
+    import seegera_fast.kernels.triton.common
     matrix = sf.SparseMatrix.from_any(torch.tensor([[0.0, 2.0], [1.0, 3.0]]))
     results = [sf.ops.sparse_matmul(matrix, torch.tensor([[1.0], [10.0]])).tolist() for _ in range(2)]
 folder = pathlib.Path(sf.__file__).parent

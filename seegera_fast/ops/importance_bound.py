@@ -73,4 +73,4 @@ def importance_bound(
         return reference.importance_bound(log_likelihood, log_prior, log_mixture, warmup=warmup)
     if not isinstance(warmup, torch.Tensor):
         warmup = torch.full((), warmup, dtype=torch.float64, device=log_likelihood.device)
-    return OPERATOR(backend, log_likelihood, log_prior, log_mixture, warmup.to(torch.float64))
+    return OPERATOR(backend, log_likelihood, log_prior, log_mixture, warmup.to(log_likelihood.device, torch.float64))

@@ -209,13 +209,17 @@ void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, boo
 // out [width, columns] = the lines' transpose @ right [lines, columns].
 template <typename T>
 void multiply_transposed(const Matrix<T>& out, const Lines<T>& left, const Matrix<const T>& right) {
-    // The sum over lines is cut in groups, each with a result of its own, which are added in their order.
-    constexpr int64_t group_lines = 1024, most_groups = 16, most_partial = int64_t{1} << 24;
-    constexpr int64_t tile_lines = 256, block_columns = 256;
+    // The sum over lines is cut in groups, each with a result of its own, which are added in their order: about as many
+    // lines as a product needs for its full rate, and where one block has all columns, groups for 2 or 4 threads.
+    constexpr int64_t group_lines = 768, fewest_lines = 256, most_groups = 16, most_partial = int64_t{1} << 24;
+    constexpr int64_t tile_lines = 352, block_columns = 512;
     const int64_t lines = left.count(), width = left.width(), size = width * out.columns;
-    const int64_t groups =
-        std::max<int64_t>(1, std::min({lines / group_lines, most_groups, most_partial / std::max<int64_t>(1, size)}));
     const int64_t blocks = (width + block_columns - 1) / block_columns;
+    const int64_t most = std::min({lines / fewest_lines, most_groups, most_partial / std::max<int64_t>(1, size)});
+    int64_t groups = std::max<int64_t>(1, std::min(lines / group_lines, most));
+    if (blocks < 4 && most >= 4) {
+        groups = std::min((groups + 3) / 4 * 4, most / 4 * 4);
+    }
     const Scratch<T> partial(groups > 1 ? groups * size : 0);
     on_every_thread([&](const auto& next) {
         const Scratch<T> scratch(left.fill ? tile_lines * block_columns : 0);
@@ -230,11 +234,13 @@ void multiply_transposed(const Matrix<T>& out, const Lines<T>& left, const Matri
                             false);
                 continue;
             }
-            for (int64_t line = begin; line < end || line == begin; line += tile_lines) {
-                const int64_t stop = std::min(end, line + tile_lines);
+            const int64_t tiles = std::max<int64_t>(1, (end - begin + tile_lines - 1) / tile_lines);
+            for (int64_t tile_at = 0; tile_at < tiles; ++tile_at) {
+                const int64_t line = begin + tile_at * (end - begin) / tiles;
+                const int64_t stop = begin + (tile_at + 1) * (end - begin) / tiles;
                 left.fill(line, stop, first, last, scratch.get(), last - first);
                 const auto tile = contiguous_matrix<const T>(scratch.get(), stop - line, last - first);
-                multiply<T>(target, tile.flipped(), right.row_range(line, stop), line > begin);
+                multiply<T>(target, tile.flipped(), right.row_range(line, stop), tile_at > 0);
             }
         }
     });

@@ -1,0 +1,148 @@
+"""The Triton kernels with the block sizes that they have on a GPU, interpreted on the CPU, on work for several blocks.
+
+The other tests interpret them with few large blocks, since a block costs milliseconds there. Triton decides whether to
+interpret when it is imported: this file runs as a script in a process of its own, which leaves its results in a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+
+import ahead_of_time
+import cases
+import contract
+import pytest
+import test_component_log_density
+import test_dropout
+import test_mixture_density
+import test_reparameterize
+import torch
+from tolerances import assert_close, assert_same_bits
+
+from seegera_fast import ops, use_backend
+
+KERNELS = "seegera_fast.kernels.triton"
+# Where block sizes are chosen.
+CHOOSING = ("draw_noise", "dropout", "reparameterize", "draw_subset", "mask_edges", "mask_entries", "common.mixture")
+COLUMN = contract.Column("triton", "cpu")
+
+# Operations with gradients, by their class of tests.
+DIFFERENTIABLE = {
+    "dropout": (test_dropout.TestDropout, test_dropout.values(9, 2, 300)),
+    "reparameterize": (test_reparameterize.TestReparameterize, test_reparameterize.moments(9, 2, 300)),
+    "reparameterize, one variance": (
+        test_reparameterize.TestReparameterize,
+        test_reparameterize.moments(9, 2, 300, 1),
+    ),
+    "mixture_density": (test_mixture_density.TestMixtureDensity, test_mixture_density.mixture(7, 300, 2, 3)),
+    "mixture_density, own variances": (
+        test_mixture_density.TestMixtureDensity,
+        test_mixture_density.mixture(7, 300, 2, 3, shared=False),
+    ),
+    "mixture_density, many rows": (test_mixture_density.TestMixtureDensity, test_mixture_density.mixture(300, 3, 1, 1)),
+    "component_log_density": (
+        test_component_log_density.TestComponentLogDensity,
+        test_mixture_density.mixture(7, 300, 2, 3),
+    ),
+}
+
+
+def _noise() -> list[torch.Tensor]:
+    return [ops.draw_noise(3, 150, 2, 5), ops.draw_noise(-4, 3, 1, 300, 0.2)]
+
+
+def _subset() -> list[torch.Tensor]:
+    return [ops.draw_subset(5, 1300, chosen) for chosen in (0, 1, 400, 1300)]
+
+
+def _masked_edges() -> list[torch.Tensor]:
+    graph = cases.large_graph()
+    masked = ops.mask_edges(*graph.with_self_loops(), graph.num_edges // 3, 4)
+    return [masked.rowptr, masked.col, masked.values]
+
+
+def _masked_entries() -> list[torch.Tensor]:
+    features = cases.large_graph().features
+    masked = ops.mask_entries(features, features.nnz // 3, 4)
+    forms = (masked, masked.row_normalized, masked.transposed.row_normalized)
+    return [part.values for form in forms for part in (form, form.transposed)]
+
+
+DRAWN = {"draw_noise": _noise, "draw_subset": _subset, "mask_edges": _masked_edges, "mask_entries": _masked_entries}
+
+# Rows for several chunks of partial sums, and for several chunks of those.
+SUMMED = {rows: 1.0 + torch.arange(rows * 3, dtype=torch.float64).reshape(rows, 3) % 7 for rows in (1, 1025, 2**20 + 1)}
+
+
+def _take_the_blocks_of_a_gpu(name: str) -> None:
+    """Replaces the functions of a module of kernels that choose by device."""
+    module = importlib.import_module(f"{KERNELS}.{name}")
+
+    def on_a_gpu(function, *arguments):
+        return function(**{**inspect.signature(function).bind(*arguments).arguments, "device": "cuda"})
+
+    found = [
+        (name, function)
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and "device" in inspect.signature(function).parameters
+    ]
+    if not found:
+        raise RuntimeError(f"{name} has no function that chooses its blocks by device")
+    for name, function in found:
+        setattr(module, name, functools.partial(on_a_gpu, function))
+
+
+def _run_cases(path: str) -> None:
+    for name in CHOOSING:
+        _take_the_blocks_of_a_gpu(name)
+    mixture = importlib.import_module(f"{KERNELS}.common.mixture")
+    results = {}
+    for name, (tests, arguments) in DIFFERENTIABLE.items():
+        for dtype in cases.DTYPES:
+            results[name, dtype] = tests.outcome(tests.on(COLUMN), contract.converted(arguments(), dtype))
+    with use_backend("triton"):
+        results.update({name: draw() for name, draw in DRAWN.items()})
+    results["sums"] = {rows: mixture.sum_rows(values, torch.float64) for rows, values in SUMMED.items()}
+    torch.save(results, path)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    if not ahead_of_time.has_triton():
+        pytest.skip("Triton is not installed")
+    path = tmp_path_factory.mktemp("triton") / "results.pt"
+    ahead_of_time.run_python(__file__, path, TRITON_INTERPRET="1")
+    return torch.load(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_values_and_gradients(results, name, dtype):
+    tests, arguments = DIFFERENTIABLE[name]
+    tests.compare(results[name, dtype], contract.converted(arguments(), dtype), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DRAWN)
+def test_draws(results, name):
+    with use_backend("reference"):
+        want = DRAWN[name]()
+    for got, expected in zip(results[name], want, strict=True):
+        if expected.is_floating_point():
+            assert_close(got, expected.double(), terms=1000, name=name)
+        else:
+            assert_same_bits(got, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", SUMMED)
+def test_sums_of_rows(results, rows):
+    assert_same_bits(results["sums"][rows], SUMMED[rows].sum(dim=0))
+
+
+if __name__ == "__main__":
+    _run_cases(sys.argv[1])
