@@ -311,8 +311,8 @@ using torch::stable::Tensor;
 
 // Rows and columns of a block are multiples of this: whole vectors and whole cache lines.
 constexpr int64_t kUnit = 16;
-// Rows and columns of a tile: products of 128 to 256 reach the rate of large ones, smaller ones leave more for threads.
-constexpr int64_t kTileSize = 192;
+// Rows and columns of a tile: larger ones leave less for threads, and outgrow the second-level cache.
+constexpr int64_t kTileSize = 288;
 // Where there are fewer blocks of columns, W's gradient gets several parts, so that more tiles can be in work at once.
 constexpr int64_t kFewestSlots = 8;
 // Rows of H that one product reduces to a part of a Gram matrix. The parts are added up in double.
