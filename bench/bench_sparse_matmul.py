@@ -1,6 +1,7 @@
 """Sparse times dense, against torch's CSR product and, where they are installed, MKL's and DGL's."""
 
 import importlib.util
+import os
 
 import numpy as np
 import pytest
@@ -9,6 +10,10 @@ import torch
 from cases import load
 
 import seegera_fast as sf
+
+# Read when MKL is loaded: by default its threads keep the cores busy for 200 ms after a product, in which the next
+# contender is timed. 1 ms still keeps them awake from one product to the next.
+os.environ.setdefault("KMP_BLOCKTIME", "1")
 
 
 def matrices():

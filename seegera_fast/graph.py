@@ -130,7 +130,7 @@ class SparseMatrix:
     def row_normalized(self) -> SparseMatrix:
         """Each row divided by the sum of its absolute values (Eq. cor's weights); an all-zero row stays zero."""
         if self._row_normalized is None:
-            norms = self.values.new_zeros(self.shape[0]).index_add_(0, self.row, self.values.abs())
+            norms = _row_sums(self.rowptr, self.values.abs())
             scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
             self._row_normalized = self.with_values(self.values * scale[self.row])
         return self._row_normalized
@@ -651,9 +651,14 @@ def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Ten
         row, col, weight = row[stays], col[stays], weight[stays]
         rowptr = torch.zeros_like(rowptr)
         rowptr[1:] = torch.bincount(row, minlength=looped.shape[0]).cumsum(0)
-    scale = weight.new_zeros(looped.shape[0]).index_add_(0, row, weight).rsqrt()
+    scale = _row_sums(rowptr, weight).rsqrt()
     # Symmetric bit for bit: the product of the two scales does not depend on their order.
     return SparseMatrix(rowptr, col, weight * (scale[row] * scale[col]), looped.shape, symmetric=True)
+
+
+def _row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """``[rows]``: each row's values added in their order, on every device."""
+    return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)
 
 
 def _simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:

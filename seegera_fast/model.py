@@ -17,6 +17,7 @@ from torch import nn
 
 from . import ops
 from .atomic import written_aside
+from .capture import CapturedStep
 from .graph import Graph, SparseMatrix
 from .hints import nearest
 from .masking import mask_features, mask_structure
@@ -232,8 +233,7 @@ class SeeGera(nn.Module):
         """
         graph = self._checked(graph)
         if seed is None:
-            seed = derive_seed(self.seed, self._steps)
-            self._steps += 1
+            seed = derive_seed(self.seed, self.next_step())
         config = self.config
         propagation, features, edges = graph.propagation, graph.features, graph.num_edges
         if self.training:
@@ -255,6 +255,26 @@ class SeeGera(nn.Module):
             warmup=warmup,
             seed=derive_seed(seed, 5),
         )
+
+    def next_step(self) -> int:
+        """The number of the step that names no seed, from 0; counts it."""
+        self._steps += 1
+        return self._steps - 1
+
+    def capture(self, optimizer: torch.optim.Optimizer, graph: Graph | None = None) -> CapturedStep:
+        """Records a training step, forward, backward and the optimiser's, as a CUDA graph.
+
+        ``step = model.capture(optimizer)``, then ``step(seed=..., warmup=...)`` in place of the eager lines: the same
+        draws, the same weights, without the time that Python takes. The optimiser's settings are recorded with it.
+
+        Args:
+            optimizer: of the model's parameters, such as ``torch.optim.Adam(..., fused=True, capturable=True)``.
+            graph: see :meth:`forward`.
+
+        Raises:
+            TypeError, ValueError: no optimiser, one that is not capturable, or a model that is not on a GPU.
+        """
+        return CapturedStep(self, optimizer, self._checked(graph))
 
     def encode(
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, seed: int | torch.Tensor

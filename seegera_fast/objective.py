@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -49,18 +49,29 @@ class Output:
     terms: dict[str, torch.Tensor]
 
 
-def balance(present: float | torch.Tensor, cells: int, *, binary: bool) -> tuple[torch.Tensor, torch.Tensor]:
+Number = TypeVar("Number", float, torch.Tensor)
+
+
+def balance(present: Number, cells: int, *, binary: bool) -> tuple[Number, Number]:
     """The released program's (norm, pos_weight) for a target with sum ``present`` over ``cells`` cells.
 
     ``norm = cells / (2 (cells - present))``, ``pos_weight = (cells - present) / present``. The sum is kept at least
     one away from both ends, so that an empty or full target gives finite numbers; where values may exceed 1, at most
     half of the cells, so that large values cannot turn the norm over.
+
+    Args:
+        present: a float, or a tensor in float64, which is not read.
     """
-    present = torch.as_tensor(present, dtype=torch.float64)
-    upper = max(cells - 1, 1) if binary else max(cells / 2, 1)
-    present = present.clamp(1 if binary else 0, upper)
-    absent = cells - present if cells > 1 else torch.ones_like(present)
-    return cells / (2 * absent), absent / present.clamp_min(1)
+    lowest, highest = 1.0 if binary else 0.0, max(cells - 1.0 if binary else cells / 2, 1.0)
+    if isinstance(present, torch.Tensor):
+        present = present.clamp(lowest, highest)
+        divisor = present.clamp_min(1.0)
+    else:
+        present = min(max(present, lowest), highest)
+        divisor = max(present, 1.0)
+    # One cell has no other: what is absent counts as one.
+    absent = cells - present if cells > 1 else 0 * present + 1
+    return cells / (2 * absent), absent / divisor
 
 
 def bound(
@@ -99,7 +110,6 @@ def bound(
             num_nodes * num_features,
             binary=config.likelihood == "bernoulli",
         )
-        link_norm, link_weight = float(link_norm), float(link_weight)
         feature_norm, feature_weight = feature_norm.to(dtype), feature_weight.to(dtype)
     link = link_norm * ops.link_likelihood(
         z_links,

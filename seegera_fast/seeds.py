@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 _MASK = (1 << 64) - 1
 
 
-def derive_seed(seed: int | torch.Tensor, *path: int) -> int | torch.Tensor:
+class SeedSlots:
+    """Seeds at fixed places on a device: a recorded step reads them there, and each replay writes new ones.
+
+    Args:
+        device: where the step draws.
+        capacity: the most places that a step may draw at.
+    """
+
+    def __init__(self, device: torch.device, capacity: int = 1024) -> None:
+        self._values = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self._slots: dict[tuple[int, ...], int] = {}
+
+    @property
+    def root(self) -> SlotSeed:
+        """Stands for the seed that the step is given."""
+        return SlotSeed(self, ())
+
+    def at(self, path: tuple[int, ...]) -> torch.Tensor:
+        """int64 ``[1]``: the slot of a place, which is the same at each call."""
+        slot = self._slots.setdefault(path, len(self._slots))
+        if slot >= self._values.shape[0]:
+            raise RuntimeError(f"a step draws at more than {self._values.shape[0]} places")
+        return self._values[slot : slot + 1]
+
+    def fill(self, seed: int) -> None:
+        """Writes what ``seed`` gives each place seen so far, in one copy that is not waited for."""
+        seeds = torch.tensor([derive_seed(seed, *path) for path in self._slots], dtype=torch.int64)
+        if self._values.is_cuda:
+            seeds = seeds.pin_memory()
+        self._values[: len(self._slots)].copy_(seeds, non_blocking=True)
+
+
+class SlotSeed(NamedTuple):
+    """The seed of a place whose number lies in a slot."""
+
+    slots: SeedSlots
+    path: tuple[int, ...]
+
+
+def derive_seed(seed: int | torch.Tensor | SlotSeed, *path: int) -> int | torch.Tensor | SlotSeed:
     """A seed for the place ``path`` (epoch, layer, ...) under ``seed``, by SplitMix64 steps.
 
     Args:
-        seed: an int, or an int64 tensor of one element, which is never read on the host.
+        seed: an int, an int64 tensor of one element, which is never read on the host, or that of a slot.
         path: small non-negative ints.
 
     Returns:
-        The same kind as ``seed``; both kinds give the same number.
+        The same kind as ``seed``; all kinds give the same number.
     """
+    if isinstance(seed, SlotSeed):
+        return SlotSeed(seed.slots, seed.path + path)
     for step in path:
         if isinstance(seed, torch.Tensor):
             seed = _mix_tensor(seed + _signed((step + 1) * 0x9E3779B97F4A7C15))
@@ -25,8 +68,10 @@ def derive_seed(seed: int | torch.Tensor, *path: int) -> int | torch.Tensor:
     return seed
 
 
-def seed_tensor(seed: int | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The seed as the operators take it: int64 ``[1]``, an int on ``device``, a tensor where it is."""
+def seed_tensor(seed: int | torch.Tensor | SlotSeed, device: torch.device) -> torch.Tensor:
+    """The seed as the operators take it: int64 ``[1]``, an int on ``device``, a tensor or slot where it is."""
+    if isinstance(seed, SlotSeed):
+        return seed.slots.at(seed.path)
     if isinstance(seed, torch.Tensor):
         return seed.reshape(1)
     return torch.full((1,), seed, dtype=torch.int64, device=device)

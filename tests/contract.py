@@ -375,7 +375,8 @@ class Operation:
         try:
             torch.set_num_threads(1)
             first = self.outcome(function, arguments)
-            for count in (1, 2, 2, 3):
+            # No promise of an interpreted kernel, whose products are those of torch on the CPU.
+            for count in (1, 2, 2, 3) if column.backend == "cpu" else (1, 1):
                 torch.set_num_threads(count)
                 for name, value in self.outcome(function, arguments).items():
                     assert_same_bits(value, first[name], name=f"{name} with {count} threads")

@@ -11,7 +11,7 @@ import slow
 import torch
 from cases import normal
 from contract import columns, converted, refuse, tensor_refusals
-from tolerances import assert_close, assert_same_bits
+from tolerances import assert_close, assert_same_bits, relative_error
 
 from seegera_fast import Graph, SparseMatrix, ops, use_backend
 
@@ -274,7 +274,7 @@ def test_many_nodes_on_any_number_of_threads(column, negatives):
     try:
         torch.set_num_threads(1)
         first = outcome(column.backend, graph.adjacency, z)
-        for count in (2, 3, 7):
+        for count in (2, 3, 7) if column.backend == "cpu" else (1,):
             torch.set_num_threads(count)
             for value, before in zip(outcome(column.backend, graph.adjacency, z), first, strict=True):
                 assert_same_bits(value, before, name=f"with {count} threads")
@@ -287,10 +287,120 @@ def test_many_nodes_on_any_number_of_threads(column, negatives):
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 def test_certain_links_leave_no_rounding_errors(column, dtype):
-    """All nodes linked, with scores of hundreds: nothing is left of them in the value or the gradient."""
+    """All nodes linked, with scores of hundreds: nothing is left of them in the value or the gradient.
+
+    Where a link corrects the sum over all pairs, the rounding errors of that sum are left.
+    """
     matrix = cases.graph("complete").adjacency.to(device=column.device, dtype=dtype)
     z = (10 + normal(7, 2, 5).abs()).to(column.device, dtype).requires_grad_()
     value = ops.link_likelihood(z, matrix, pos_weight=2.0)
     (gradient,) = torch.autograd.grad(value.sum(), z)
-    assert (value.abs() <= 1e-100).all()
-    assert (gradient.abs() <= 1e-100).all()
+    summed = 0.0 if column.backend in ("cpu", "reference") else relative_error(dtype, terms=7 * 7 + 5)
+    scores = torch.einsum("ijd,kjd->ikj", z, z).detach()
+    assert (value.abs() <= 1e-100 + summed * scores.sum(dim=(0, 1))).all()
+    assert (gradient.abs() <= 1e-100 + summed * 2 * z.detach().sum(dim=0)).all()
+
+
+# --- Triton: both forms of all pairs, a GPU's sizes, half precision --------------------------------------------------
+
+TRITON = [column for column in columns("link_likelihood", compiled=True) if "triton" in column.id] or [
+    pytest.param(None, id="none", marks=pytest.mark.skip(reason="Triton neither has a GPU nor is interpreted"))
+]
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """The module of the kernels, and a function that forces a form and the sizes of a GPU or of small chunks."""
+    module = pytest.importorskip("seegera_fast.kernels.triton.link_likelihood")
+
+    def force(*, fused, gpu_blocks=False, chunk=None):
+        monkeypatch.setattr(module, "prefers_fused", lambda z: fused)
+        if chunk is not None:
+            monkeypatch.setattr(module, "CHUNK", chunk)
+            monkeypatch.setattr(module, "UNIT", 16)
+        for name in ("fused_blocks", "chunk_block", "pair_blocks", "draw_block", "scale_block") if gpu_blocks else ():
+            sizes = getattr(module, name)
+            monkeypatch.setattr(module, name, lambda *given, sizes=sizes: sizes(*given[:-1], "cuda"))
+
+    return force
+
+
+def many_links(dtype, d, negatives="all", n=150):
+    graph = cases.large_graph(n).to(dtype=torch.promote_types(dtype, torch.float32))
+    z = (normal(n, 2, d) / d**0.5).to(dtype)
+    return {"z": z, "adjacency": graph.adjacency, "pos_weight": 2.5, "negatives": negatives, "seed": 3}
+
+
+def check_against_reference(arguments, backend):
+    """Values and gradients, with and without a gradient."""
+    reference = {**arguments, "z": arguments["z"].double().cpu(), "adjacency": None}
+    reference["adjacency"] = arguments["adjacency"].to("cpu", torch.float64)
+    found = []
+    for name, given in ((backend, arguments), ("reference", reference)):
+        z = given["z"].detach().requires_grad_()
+        with use_backend(name):
+            value = ops.link_likelihood(**{**given, "z": z})
+            (gradient,) = torch.autograd.grad(value, z, contract.upstream(value).to(value.dtype))
+            found.append((value.detach(), gradient, ops.link_likelihood(**given)))
+    n, _, d = arguments["z"].shape
+    for name, got, want in zip(("value", "gradient", "value alone"), *found, strict=True):
+        assert_close(got, want, terms=n * n + d, name=name)
+    return found[0]
+
+
+@pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("chunk", [32, 64, 4096])
+@pytest.mark.parametrize("d", [1, 33, 300])
+def test_chunked_form(column, kernels, d, chunk, dtype):
+    """Several groups, the last one smaller; one group of all nodes."""
+    kernels(fused=False, chunk=chunk)
+    check_against_reference(converted(many_links(dtype, d), dtype, column.device), column.backend)
+
+
+@pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("d", [1, 33, 130, 300])
+def test_fused_form(column, kernels, d):
+    kernels(fused=True)
+    arguments = converted(many_links(torch.float32, d), torch.float32, column.device)
+    fused = check_against_reference(arguments, column.backend)
+    kernels(fused=False)
+    for one, other in zip(fused, check_against_reference(arguments, column.backend), strict=True):
+        assert_close(one, other.double(), terms=150 * 150 + d, name="fused against chunked")
+
+
+@pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize(
+    ("form", "d"), [("fused", 3), ("fused", 60), ("chunked", 3), ("chunked", 130), ("drawn", 3), ("drawn", 600)]
+)
+def test_sizes_of_a_gpu(column, kernels, form, d):
+    """Several blocks of other rows, and tiles of columns of which the last is partly empty."""
+    kernels(fused=form == "fused", gpu_blocks=True)
+    given = many_links(torch.float32, d, 40 if form == "drawn" else "all", 12 if d == 600 else 70)
+    check_against_reference(converted(given, torch.float32, column.device), column.backend)
+
+
+@pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("form", ["fused", "chunked", "drawn"])
+def test_half_precision(column, kernels, form, dtype):
+    """Float32 values, gradients in the type of z. The sum over 1,000 nodes of a gradient is beyond float16."""
+    kernels(fused=form == "fused", chunk=512)
+    given = many_links(dtype, 20, 5000 if form == "drawn" else "all", 1000)
+    given = {**given, "z": 8 * given["z"], "pos_weight": 1e3, "reduction": "mean"}
+    given = {**given, "z": given["z"].to(column.device), "adjacency": given["adjacency"].to(device=column.device)}
+    value, gradient, _ = check_against_reference(given, column.backend)
+    assert value.dtype == torch.float32
+    assert gradient.dtype == dtype
+
+
+@pytest.mark.parametrize("column", TRITON)
+def test_half_precision_is_refused_where_it_is_not_written(column):
+    given = converted(many_links(torch.float32, 3, n=50), torch.float32)
+    with pytest.raises(TypeError, match=r"z: got torch.bfloat16 on cpu, want .* with backend 'cpu'; .* run with 'tri"):
+        ops.link_likelihood(**{**given, "z": given["z"].bfloat16()})
+    given["z"] = given["z"].to(column.device).half()
+    given["adjacency"] = given["adjacency"].to(device=column.device, dtype=torch.float64)
+    match = r"adjacency: got torch.float64 where z is torch.float16, want torch.float32"
+    with use_backend(column.backend), pytest.raises(TypeError, match=match):
+        ops.link_likelihood(**given)

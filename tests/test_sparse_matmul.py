@@ -129,6 +129,29 @@ def test_a_column_of_dense_does_not_depend_on_the_others(column):
             assert_close(part, whole[:, begin:end].double(), terms=700, name=f"columns {begin} to {end}")
 
 
+WIDTHS = (1, 29, 30, 31, *range(57, 64), *range(113, 128), 255, 1023, 1025, 2111)
+
+
+@pytest.mark.parametrize("column", columns("sparse_matmul", compiled=True))
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_nothing_beyond_the_rows_of_dense_is_read_into_a_result(column, dtype):
+    """Rows of dense lie between NaNs; the result's memory held NaNs before. Same bits at every width."""
+    matrix = cases.large_graph().propagation.to(device=column.device, dtype=dtype)
+    values = normal(700, max(WIDTHS)).to(column.device, dtype)
+    with use_backend(column.backend):
+        whole = ops.sparse_matmul(matrix, values)
+        for width in WIDTHS:
+            padded = torch.full((700, width + 80), float("nan"), dtype=dtype, device=column.device)
+            dense = padded[:, 40 : 40 + width]
+            dense.copy_(values[:, :width])
+            # Freed at once, so that the result most likely lies there.
+            torch.full((700, width), float("nan"), dtype=dtype, device=column.device)
+            product = ops.sparse_matmul(matrix, dense)
+            assert_close(product, whole[:, :width].double(), terms=700, name=f"width {width}")
+            if column.device == "cpu":
+                assert_same_bits(product, whole[:, :width].contiguous())
+
+
 @pytest.mark.parametrize("column", columns("sparse_matmul", compiled=True))
 def test_a_nan_reaches_only_the_rows_that_read_it(column):
     matrix = cases.graph("path").propagation.to(device=column.device, dtype=torch.float32)

@@ -127,13 +127,8 @@ inline void add_noise(const T* noise, const T* weight, int64_t noise_dim, int64_
 
 template <typename T>
 void noisy_rows(const NoisyRows<T>& p, int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-    for_each_block<T>(row_begin, row_end, column_begin, column_end, [&](int64_t row, auto block) {
-        typename decltype(block)::Sums shared = {}, sum;
-        if (p.shared.rowptr == nullptr) {
-            block.add(T(1), p.shared.dense + row * p.shared.dense_stride, shared);
-        } else {
-            add_product_row(p.shared, row, block, shared);
-        }
+    const auto finish = [&](int64_t row, auto block, auto& shared) {
+        typename decltype(block)::Sums sum;
         if (p.finish.bias != nullptr) {
             block.add(T(1), p.finish.bias, shared);
         }
@@ -143,6 +138,15 @@ void noisy_rows(const NoisyRows<T>& p, int64_t row_begin, int64_t row_end, int64
             activate(p.finish.activation, sum);
             block.put(sum, p.out + line * p.width);
         }
+    };
+    if (p.shared.rowptr != nullptr) {
+        for_each_product_block(p.shared, row_begin, row_end, column_begin, column_end, finish);
+        return;
+    }
+    for_each_block<T>(row_begin, row_end, column_begin, column_end, [&](int64_t row, auto block) {
+        typename decltype(block)::Sums shared = {};
+        block.add(T(1), p.shared.dense + row * p.shared.dense_stride, shared);
+        finish(row, block, shared);
     });
 }
 

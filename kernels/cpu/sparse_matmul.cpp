@@ -10,25 +10,24 @@ namespace seegera {
 namespace SEEGERA_ISA {
 
 template <typename T>
-void multiply_rows(const CsrProduct<T>& p, const Finish<T>& finish, T* out, int64_t out_stride, int64_t row_begin,
+void multiply_rows(const CsrProduct<T>& p, const Finish<T>& finish, const ProductRows<T>& result, int64_t row_begin,
                    int64_t row_end, int64_t column_begin, int64_t column_end) {
-    for_each_block<T>(row_begin, row_end, column_begin, column_end, [&](int64_t row, auto block) {
-        typename decltype(block)::Sums sum = {};
-        add_product_row(p, row, block, sum);
+    for_each_product_block(p, row_begin, row_end, column_begin, column_end, [&](int64_t row, auto block, auto& sum) {
         if (finish.bias != nullptr) {
             block.add(T(1), finish.bias, sum);
         }
         activate(finish.activation, sum);
-        block.put(sum, out + row * out_stride);
+        block.put(sum, result, row);
     });
+    if (result.past_caches) {
+        stream_fence();
+    }
 }
 
-#define SEEGERA_INSTANTIATE(T)                                                                                  \
-    template void multiply_rows(const CsrProduct<T>&, const Finish<T>&, T*, int64_t, int64_t, int64_t, int64_t, \
-                                int64_t);
-SEEGERA_INSTANTIATE(float)
-SEEGERA_INSTANTIATE(double)
-#undef SEEGERA_INSTANTIATE
+template void multiply_rows(const CsrProduct<float>&, const Finish<float>&, const ProductRows<float>&, int64_t, int64_t,
+                            int64_t, int64_t);
+template void multiply_rows(const CsrProduct<double>&, const Finish<double>&, const ProductRows<double>&, int64_t,
+                            int64_t, int64_t, int64_t);
 
 }  // namespace SEEGERA_ISA
 }  // namespace seegera

@@ -6,18 +6,37 @@ from typing import Any
 
 import torch
 
+from .. import backends
 from ..graph import FLOATING, SparseMatrix
+from ..seeds import SlotSeed
 
 HALF = (torch.float16, torch.bfloat16)
 
 
-def tensor(name: str, value: Any, *, ndim: int | None = None, shape: tuple[int | None, ...] | None = None) -> None:
-    """A floating tensor with the given number of dimensions or shape (None: any size)."""
+def tensor(
+    name: str,
+    value: Any,
+    *,
+    ndim: int | None = None,
+    shape: tuple[int | None, ...] | None = None,
+    half: str | None = None,
+) -> None:
+    """A floating tensor with the given number of dimensions or shape (None: any size).
+
+    Args:
+        half: an operation whose Triton kernels take float16 and bfloat16 too.
+    """
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name}: got {type(value).__name__}, want a torch.Tensor")
-    allowed = FLOATING if value.device.type == "cpu" else FLOATING + HALF
-    if value.dtype not in allowed:
-        raise TypeError(f"{name}: got {value.dtype} on {value.device}, want {' or '.join(map(str, allowed))}")
+    if value.dtype in HALF and half is not None:
+        backend = backends.choose(half, value.device)
+        if backend != "triton":
+            raise TypeError(
+                f"{name}: got {value.dtype} on {value.device}, want torch.float32 or torch.float64 with backend "
+                f"{backend!r}; float16 and bfloat16 run with 'triton'"
+            )
+    elif value.dtype not in FLOATING:
+        raise TypeError(f"{name}: got {value.dtype} on {value.device}, want {' or '.join(map(str, FLOATING))}")
     if ndim is not None and value.ndim != ndim:
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want {ndim} dimensions")
     if shape is not None and (
@@ -42,13 +61,16 @@ def propagation(value: Any, rows: int) -> None:
 
 
 def same_kind(**operands: torch.Tensor | SparseMatrix | None) -> None:
-    """All operands that are there share one dtype and one device."""
+    """All operands that are there share one dtype and one device; beside float16 and bfloat16 a matrix is float32."""
     given = {name: value for name, value in operands.items() if value is not None}
     first_name, first = next(iter(given.items()))
     for name, value in given.items():
         if value.device != first.device:
             raise ValueError(f"{name}: is on {value.device} and {first_name} on {first.device}, want one device")
-        if value.dtype != first.dtype:
+        if isinstance(value, SparseMatrix) and first.dtype in HALF:
+            if value.dtype != torch.float32:
+                raise TypeError(f"{name}: got {value.dtype} where {first_name} is {first.dtype}, want torch.float32")
+        elif value.dtype != first.dtype:
             raise TypeError(f"{name}: got {value.dtype} where {first_name} is {first.dtype}, want one dtype")
 
 
@@ -81,7 +103,9 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def seed(value: Any) -> None:
-    """An int of 64 bits, or an int64 tensor of one element."""
+    """An int of 64 bits, an int64 tensor of one element, or the seed of a slot."""
+    if isinstance(value, SlotSeed):
+        return
     if isinstance(value, torch.Tensor):
         if value.dtype != torch.int64 or value.numel() != 1:
             raise TypeError(f"seed: got {value.dtype} {tuple(value.shape)}, want an int or one torch.int64 element")

@@ -15,11 +15,14 @@ from .registry import Operator, once_differentiable
 
 def _fake(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient):
     num_nodes, num_samples, width = z.shape
-    return z.new_empty(num_samples), z.new_empty(num_samples, num_nodes if with_gradient else 0, width)
+    dtype = torch.promote_types(z.dtype, torch.float32)
+    size = (num_samples, num_nodes if with_gradient else 0, width)
+    return z.new_empty(num_samples, dtype=dtype), z.new_empty(size, dtype=dtype)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
     ctx.save_for_backward(output[1])
+    ctx.dtype = inputs[0].dtype
     ctx.set_materialize_grads(False)
 
 
@@ -27,15 +30,17 @@ def _backward(call: Any, ctx: Any, upstream: torch.Tensor | None, _: None):
     if upstream is None:
         return (None,) * 9
     (gradient,) = ctx.saved_tensors
-    return (call("link_likelihood_backward", gradient, upstream), *(None,) * 8)
+    return (call("link_likelihood_backward", gradient, upstream).to(ctx.dtype), *(None,) * 8)
 
 
 # The gradient is linear in the upstream scalar: the kernel makes it for an upstream of one, [J, n, d], while it has the
-# scores at hand, and backward scales it. negatives = 0 stands for all pairs; gaps is empty then.
+# scores at hand, and backward scales it. Value and gradient of a float16 or bfloat16 z are float32, so that a sum over
+# many nodes neither overflows nor is rounded before it is scaled. negatives = 0 stands for all pairs; gaps is empty
+# then.
 OPERATOR = Operator(
     "link_likelihood(Tensor z, Tensor rowptr, Tensor col, Tensor gaps, Tensor pos_weight, Tensor seed, bool self_loops,"
     " int negatives, bool with_gradient) -> (Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -43,7 +48,7 @@ OPERATOR = Operator(
 
 Operator(
     "link_likelihood_backward(Tensor gradient, Tensor upstream) -> Tensor",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=lambda gradient, upstream: gradient.new_empty(gradient.shape[1], gradient.shape[0], gradient.shape[2]),
     backward=once_differentiable("link_likelihood"),
 )
@@ -64,7 +69,7 @@ def link_likelihood(
     ``sum_ik pos_weight T_ik log p_ik + (1 - T_ik) log(1 - p_ik)`` over ordered pairs, ``T = A + I``.
 
     Args:
-        z: ``[n, J, d]``.
+        z: ``[n, J, d]``, float32 or float64; with the Triton kernels float16 or bfloat16 too, whose sums are float32.
         adjacency: A, ``n x n``: ``graph.adjacency`` (symmetric, without a diagonal; the values are not looked at).
         pos_weight: factor on the terms of links: a number or a tensor of one element.
         self_loops: count the pairs (i, i), with target 1. Otherwise they are left out.
@@ -74,13 +79,13 @@ def link_likelihood(
         reduction: "sum", or "mean": divided by the number of ordered pairs, n² (n (n - 1) without self-loops).
 
     Returns:
-        ``[J]``. Differentiable in ``z``.
+        ``[J]``, float32 where z is float16 or bfloat16. Differentiable in ``z``.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range; more negatives than there are
             non-edges, or none to draw.
     """
-    checks.tensor("z", z, ndim=3)
+    checks.tensor("z", z, ndim=3, half="link_likelihood")
     checks.positive("z's number of samples", z.shape[1])
     checks.sparse("adjacency", adjacency)
     if adjacency.shape != (z.shape[0], z.shape[0]):

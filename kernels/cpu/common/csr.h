@@ -16,7 +16,7 @@ struct CsrTask {
 };
 
 // Cuts the product of a CSR matrix with a dense one of `columns` columns into tasks of about `task_cost`
-// multiply-adds: slices of about `slice` columns one after the other, and in each the rows in their order. A row costs
+// multiply-adds: slices of `slice` columns one after the other, and in each the rows in their order. A row costs
 // its non-zeros, and one more for writing it. A row that alone costs more than a task (a hub) is cut along the columns,
 // at multiples of `step`, because its non-zeros must be summed in their order. The tasks depend on the problem only,
 // never on the number of threads.
@@ -25,8 +25,7 @@ inline std::vector<CsrTask> partition_rows(const int64_t* rowptr, int64_t rows, 
     std::vector<CsrTask> tasks;
     const auto cost_before = [&](int64_t row) { return rowptr[row] - rowptr[0] + row; };
     for (int64_t begin = 0, end = 0; begin < columns; begin = end) {
-        // The last slice takes a remainder of less than half a slice with it.
-        end = columns - begin < slice + slice / 2 ? columns : begin + slice;
+        end = std::min(columns, begin + slice);
         const int64_t row_limit = std::max<int64_t>(1, task_cost / (end - begin));
         for (int64_t row = 0; row < rows;) {
             // The last row that still fits, by bisection: the cost grows with the row.

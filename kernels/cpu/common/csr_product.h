@@ -3,11 +3,15 @@
 // Bits: an element is summed over its row's non-zeros in CSR order, by one thread. They depend on the instruction set
 // only, neither on the number of threads nor on the number of columns.
 //
-// Cost: nnz * columns multiply-adds. Each reads one number of dense, so where dense fits in a cache the rate of that
-// cache decides, and where it outgrows the last one, nnz * columns numbers at the rate at which memory serves rows
-// picked at random (measured: a quarter of the rate of a copy). The columns are worked through in slices, so that the
-// part of dense in use is smaller and sits in a nearer cache; with 2,708 to 18,333 rows of 512 or 1,024 float32 this is
-// 1.2 to 2 times as fast as whole rows, and with 200,000 no slower.
+// Floor: nnz * columns multiply-adds, each of which reads one number of dense. Where dense fits in a cache, the rate of
+// that cache decides; where it outgrows the last one, nnz * columns numbers at the rate at which memory serves rows
+// picked at random (a quarter to a half of that of a copy), and rows * columns numbers written once.
+//
+// How: a row of the product that fits in registers stays there over all its non-zeros, whose rows of dense are fetched
+// ahead. A wider one meets its non-zeros in groups, and each group's rows of dense are read from end to end, a block of
+// columns at a time; between groups the sums lie in the first cache. (Passing over all non-zeros for each block instead
+// took 1.2 to 3 times as long where the width is a power of two: the blocks of different rows then compete for the same
+// few places of a cache.) Results that outgrow the caches are written past them.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +22,8 @@
 namespace seegera {
 
 constexpr int kLineBytes = 64;  // a cache line
+// The widest part of a row that one task works on: its sums have to stay in the first cache.
+constexpr int64_t kSliceBytes = 4096;
 
 // A matrix in compressed rows and the dense one that it meets.
 template <typename T>
@@ -30,6 +36,16 @@ struct CsrProduct {
     int64_t dense_stride;  // numbers from one row of dense to the next
 };
 
+// Where the product goes.
+template <typename T>
+struct ProductRows {
+    T* out;
+    int64_t stride;
+    // Written straight to memory: more than the caches hold, and made up of whole, aligned cache lines.
+    bool past_caches;
+    T* row(int64_t i) const { return out + i * stride; }
+};
+
 }  // namespace seegera
 
 #ifndef SEEGERA_REGISTER
@@ -39,9 +55,11 @@ namespace SEEGERA_ISA {
 
 // Sums in registers: enough independent ones to hide a multiply-add's latency, few enough for 16 registers.
 constexpr int kBlockVectors = 8;
-// Non-zeros from the one at work to the one whose row of dense is fetched: 4 and 16 did no better, and without any
-// fetching, matrices that outgrow a cache took 1.1 to 1.5 times as long.
+// Where a row fits in one block: non-zeros from the one at work to the one whose row of dense is fetched. 4 and 16 did
+// no better, and without any fetching, matrices that outgrow a cache took 1.1 to 1.5 times as long.
 constexpr int64_t kAhead = 8;
+// Where it does not: non-zeros that are read side by side. 8 and 32 were at most 5 % apart from 16.
+constexpr int64_t kGroup = 16;
 
 // The columns that one pass over a row's non-zeros serves: Count vectors. The last one may overlap the one before: the
 // shared columns then get the same bits twice, and no tail is left.
@@ -64,67 +82,142 @@ struct ColumnBlock {
             sum[i] += factor * load<V>(line + at(i));
         }
     }
+    // Sums in memory of their own, vector by vector.
+    static void keep(const V (&sum)[Count], T* place) {
+        for (int i = 0; i < Count; ++i) {
+            store(place + i * kVectorLanes, sum[i]);
+        }
+    }
+    static void take(V (&sum)[Count], const T* place) {
+        for (int i = 0; i < Count; ++i) {
+            sum[i] = load<V>(place + i * kVectorLanes);
+        }
+    }
     void put(const V (&sum)[Count], T* line) const {
         for (int i = 0; i < Count; ++i) {
             store(line + at(i), sum[i]);
         }
     }
+    void put(const V (&sum)[Count], const ProductRows<T>& rows, int64_t row) const {
+        if constexpr (Bytes == kVectorBytes) {
+            if (rows.past_caches) {
+                for (int i = 0; i < Count; ++i) {
+                    stream(rows.row(row) + at(i), sum[i]);
+                }
+                return;
+            }
+        }
+        put(sum, rows.row(row));
+    }
 };
 
-// sum += the row of the product.
-template <typename T, int Bytes, int Count>
-inline void add_product_row(const CsrProduct<T>& p, int64_t row, const ColumnBlock<T, Bytes, Count>& block,
-                            Vector<T, Bytes> (&sum)[Count]) {
-    for (int64_t k = p.rowptr[row]; k < p.rowptr[row + 1]; ++k) {
-        block.fetch(p.dense + (k + kAhead < p.nnz ? p.col[k + kAhead] : p.col[k]) * p.dense_stride);
-        block.add(p.values[k], p.dense + p.col[k] * p.dense_stride, sum);
-    }
-}
-
-// Full blocks, then a block of Rest vectors for the columns that are left, if any are.
-template <typename T, int Bytes, int Rest, typename Visit>
-inline void visit_blocks(int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end,
-                         const Visit& visit) {
-    constexpr int64_t lanes = Bytes / sizeof(T);
-    constexpr int64_t full = kBlockVectors * lanes;
-    for (int64_t row = row_begin; row < row_end; ++row) {
+// How a range of columns is cut: full blocks, then a block of Rest vectors for the columns that are left, if any are.
+template <typename T, int Bytes, int Rest>
+struct Blocks {
+    static constexpr int64_t kVectorLanes = Bytes / sizeof(T);
+    static constexpr int64_t kFull = kBlockVectors * kVectorLanes;
+    int64_t column_begin;
+    int64_t column_end;
+    bool single() const { return column_end - column_begin <= kFull; }
+    // Calls visit(block) for each.
+    template <typename Visit>
+    void for_each(const Visit& visit) const {
         int64_t column = column_begin;
-        for (; column_end - column >= full; column += full) {
-            visit(row, ColumnBlock<T, Bytes, kBlockVectors>{column, column + full - lanes});
+        for (; column_end - column >= kFull; column += kFull) {
+            visit(ColumnBlock<T, Bytes, kBlockVectors>{column, column + kFull - kVectorLanes});
         }
         if constexpr (Rest > 0) {
-            visit(row, ColumnBlock<T, Bytes, Rest>{column, column_end - lanes});
+            visit(ColumnBlock<T, Bytes, Rest>{column, column_end - kVectorLanes});
         }
     }
-}
+};
 
-template <typename T, int Bytes, int Rest, typename Visit>
-inline void choose_rest(int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end,
-                        const Visit& visit) {
+template <typename T, int Bytes, int Rest, typename Use>
+inline void choose_rest(int64_t column_begin, int64_t column_end, const Use& use) {
     constexpr int64_t lanes = Bytes / sizeof(T);
     const int64_t left = (column_end - column_begin) % (kBlockVectors * lanes);
     if constexpr (Rest > 0) {
         if ((left + lanes - 1) / lanes != Rest) {
-            choose_rest<T, Bytes, Rest - 1>(row_begin, row_end, column_begin, column_end, visit);
+            choose_rest<T, Bytes, Rest - 1>(column_begin, column_end, use);
             return;
         }
     }
-    visit_blocks<T, Bytes, Rest>(row_begin, row_end, column_begin, column_end, visit);
+    use(Blocks<T, Bytes, Rest>{column_begin, column_end});
+}
+
+// Calls use(blocks) with the blocks of a range of columns.
+template <typename T, typename Use>
+inline void choose_blocks(int64_t column_begin, int64_t column_end, const Use& use) {
+    constexpr int kShort = 16;
+    const int64_t bytes = (column_end - column_begin) * sizeof(T);
+    if (bytes >= kVectorBytes) {
+        choose_rest<T, kVectorBytes, kBlockVectors>(column_begin, column_end, use);
+    } else if (bytes >= kShort) {
+        choose_rest<T, kShort, kBlockVectors>(column_begin, column_end, use);
+    } else {
+        choose_rest<T, sizeof(T), kBlockVectors>(column_begin, column_end, use);
+    }
 }
 
 // Calls visit(row, block) for each row and each block of its columns.
 template <typename T, typename Visit>
 inline void for_each_block(int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end,
                            const Visit& visit) {
-    constexpr int kShort = 16;
-    const int64_t bytes = (column_end - column_begin) * sizeof(T);
-    if (bytes >= kVectorBytes) {
-        choose_rest<T, kVectorBytes, kBlockVectors>(row_begin, row_end, column_begin, column_end, visit);
-    } else if (bytes >= kShort) {
-        choose_rest<T, kShort, kBlockVectors>(row_begin, row_end, column_begin, column_end, visit);
-    } else {
-        choose_rest<T, sizeof(T), kBlockVectors>(row_begin, row_end, column_begin, column_end, visit);
-    }
+    choose_blocks<T>(column_begin, column_end, [&](auto blocks) {
+        for (int64_t row = row_begin; row < row_end; ++row) {
+            blocks.for_each([&](auto block) { visit(row, block); });
+        }
+    });
+}
+
+// The same with visit(row, block, sum), sum being the product's. At most kSliceBytes of columns.
+template <typename T, typename Visit>
+inline void for_each_product_block(const CsrProduct<T>& p, int64_t row_begin, int64_t row_end, int64_t column_begin,
+                                   int64_t column_end, const Visit& visit) {
+    choose_blocks<T>(column_begin, column_end, [&](auto blocks) {
+        if (blocks.single()) {
+            for (int64_t row = row_begin; row < row_end; ++row) {
+                blocks.for_each([&](auto block) {
+                    typename decltype(block)::Sums sum = {};
+                    for (int64_t k = p.rowptr[row]; k < p.rowptr[row + 1]; ++k) {
+                        block.fetch(p.dense + (k + kAhead < p.nnz ? p.col[k + kAhead] : p.col[k]) * p.dense_stride);
+                        block.add(p.values[k], p.dense + p.col[k] * p.dense_stride, sum);
+                    }
+                    visit(row, block, sum);
+                });
+            }
+            return;
+        }
+        // The sums between groups. The last vector of a row has a place of its own, as it may overlap the one before.
+        alignas(kLineBytes) T sums[(kSliceBytes + kVectorBytes) / sizeof(T)];
+        for (int64_t row = row_begin; row < row_end; ++row) {
+            const int64_t begin = p.rowptr[row], end = p.rowptr[row + 1];
+            int64_t first = begin;
+            do {
+                const int64_t last = end - first > kGroup ? first + kGroup : end;
+                const T* lines[kGroup];
+                for (int64_t k = first; k < last; ++k) {
+                    lines[k - first] = p.dense + p.col[k] * p.dense_stride;
+                }
+                blocks.for_each([&](auto block) {
+                    typename decltype(block)::Sums sum = {};
+                    T* kept = sums + block.column - column_begin;
+                    if (first > begin) {
+                        block.take(sum, kept);
+                    }
+                    for (int64_t k = first; k < last; ++k) {
+                        block.add(p.values[k], lines[k - first], sum);
+                    }
+                    if (last < end) {
+                        block.keep(sum, kept);
+                    } else {
+                        visit(row, block, sum);
+                    }
+                });
+                first = last;
+            } while (first < end);
+        }
+    });
 }
 
 }  // namespace SEEGERA_ISA
@@ -137,9 +230,9 @@ inline void for_each_block(int64_t row_begin, int64_t row_end, int64_t column_be
 
 namespace seegera {
 
-// Defined in sparse_matmul.cpp. `finish` counts columns as out does.
-SEEGERA_FOR_EACH_ISA(template <typename T> void multiply_rows(const CsrProduct<T>&, const Finish<T>& finish, T* out,
-                                                              int64_t out_stride, int64_t row_begin, int64_t row_end,
+// Defined in sparse_matmul.cpp. `finish` counts columns as the result does.
+SEEGERA_FOR_EACH_ISA(template <typename T> void multiply_rows(const CsrProduct<T>&, const Finish<T>& finish,
+                                                              const ProductRows<T>&, int64_t row_begin, int64_t row_end,
                                                               int64_t column_begin, int64_t column_end);)
 
 // Calls run(row_begin, row_end, column_begin, column_end) for the tasks that make up a product of `columns` columns,
@@ -148,10 +241,10 @@ template <typename T, typename Run>
 void for_each_product_task(const int64_t* rowptr, int64_t rows, int64_t columns, int64_t cost, const Run& run) {
     // Multiply-adds of a task: long enough to hide its start, short enough to balance the threads.
     constexpr int64_t task_cost = int64_t{1} << 18;
-    // Width of a column slice (see the top of the file): 256 bytes were slower, 1024 the same.
-    constexpr int64_t slice_bytes = 512;
+    // Columns of a hub row for one thread: narrower pieces of many rows take longer to read.
+    constexpr int64_t hub_bytes = 256;
     const auto tasks =
-        partition_rows(rowptr, rows, columns, slice_bytes / sizeof(T), kLineBytes / sizeof(T), task_cost / cost);
+        partition_rows(rowptr, rows, columns, kSliceBytes / sizeof(T), hub_bytes / sizeof(T), task_cost / cost);
     for_each_task(static_cast<int64_t>(tasks.size()), [&](int64_t i) {
         run(tasks[i].row_begin, tasks[i].row_end, tasks[i].column_begin, tasks[i].column_end);
     });
@@ -160,10 +253,15 @@ void for_each_product_task(const int64_t* rowptr, int64_t rows, int64_t columns,
 // out [rows, columns] = finish(the product).
 template <typename T>
 void multiply_csr(const CsrProduct<T>& p, const Finish<T>& finish, T* out, int64_t rows, int64_t columns) {
+    // More than the second cache: from here on reading each line before it is overwritten takes longer.
+    constexpr int64_t large = int64_t{1} << 22;
+    const int64_t row_bytes = columns * sizeof(T);
+    const bool lines = row_bytes % kLineBytes == 0 && reinterpret_cast<uintptr_t>(out) % kLineBytes == 0;
+    const ProductRows<T> result{out, columns, lines && rows * row_bytes > large};
     const auto multiply_task = SEEGERA_CHOOSE(multiply_rows<T>);
     for_each_product_task<T>(p.rowptr, rows, columns, 1,
                              [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-                                 multiply_task(p, finish, out, columns, row_begin, row_end, column_begin, column_end);
+                                 multiply_task(p, finish, result, row_begin, row_end, column_begin, column_end);
                              });
 }
 

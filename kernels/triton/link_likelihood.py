@@ -1,0 +1,682 @@
+"""log p(A | Z) under p_ik = sigmoid(z_i . z_k), with its gradient for an upstream of one.
+
+All pairs: the sum of softplus(s) over s = z z^T knows no labels. It has two forms, neither with more memory than the
+gradient and a chunk of scores:
+
+- fused: a program owns a block of rows and walks over all blocks of other rows; scores, slopes and the block of the
+  gradient stay in registers. 4 n^2 d operations, since each pair is met from both sides.
+- chunked: a product of the library makes the scores of two groups of rows, a kernel turns them into slopes in place,
+  two products use them up. A pair of groups serves both: 3 n^2 d operations, the floor. A chunk of scores takes 16 MB
+  in float32, so that it stays in the cache of a GPU.
+
+A link has another term: one more kernel adds pos_weight softplus(-s) and takes the softplus(s) of the dense sum away
+again. The diagonal is left out of the dense sum.
+
+Sampled negatives: the drawn pairs are sorted by rows, in both directions; then a program owns rows, gathers their
+links and drawn pairs and writes their gradient. Floor: 2 (links + negatives) rows of z read.
+
+Every sum has a fixed order, with partial sums in float64: equal inputs give equal bits.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .common.math import bits_of, number_of, softplus, softplus_sigmoid
+from .common.products import multiply, multiply_add
+from .common.random import NEGATIVES, integers
+
+# The fused form: rows of a program and other rows that it takes at a time, by precision ("ieee": float16 and bfloat16)
+# and width. What is missing takes the chunked form: its registers would spill. Not yet measured on a GPU.
+FUSED_BLOCKS = {
+    ("ieee", 64): (128, 64),
+    ("ieee", 128): (128, 64),
+    ("ieee", 256): (64, 64),
+    ("tf32", 64): (128, 64),
+    ("tf32", 128): (64, 64),
+    ("tf32x3", 64): (128, 16),
+}
+
+# Rows of a group of the chunked form, at most; groups are multiples of UNIT rows.
+CHUNK = 2048
+UNIT = 64
+
+# The default for fused multiply-adds differs between versions of Triton.
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
+
+# --- All pairs, fused ------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def fused_kernel(
+    z,  # [nodes, samples, width], unit stride along a row
+    gradient,  # [samples, nodes, width]
+    partial,  # [samples, blocks] float64
+    nodes,
+    width,
+    row_stride,
+    sample_stride,
+    WITH_GRADIENT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_OTHERS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+):
+    """The terms of non-links of all pairs of two nodes. Programs: blocks of rows, samples."""
+    block = tl.program_id(0).to(tl.int64)
+    sample = tl.program_id(1).to(tl.int64)
+    row = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = tl.arange(0, BLOCK_WIDTH)
+    z += sample * sample_stride
+    own = tl.load(
+        z + row[:, None] * row_stride + column[None, :],
+        mask=(row < nodes)[:, None] & (column < width)[None, :],
+        other=0.0,
+    )
+    total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=tl.float32)
+    value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
+    for start in range(0, nodes, BLOCK_OTHERS):
+        other = start + tl.arange(0, BLOCK_OTHERS).to(tl.int64)
+        theirs = tl.load(
+            z + other[:, None] * row_stride + column[None, :],
+            mask=(other < nodes)[:, None] & (column < width)[None, :],
+            other=0.0,
+        )
+        scores = tl.dot(own, tl.trans(theirs), input_precision=PRECISION)
+        # The softplus and the sigmoid of minus infinity are zero.
+        scores = tl.where((other < nodes)[None, :] & (row[:, None] != other[None, :]), scores, float("-inf"))
+        if WITH_GRADIENT:
+            terms, slopes = softplus_sigmoid(scores)
+            total = tl.dot(slopes.to(theirs.dtype), theirs, total, input_precision=PRECISION)
+        else:
+            terms = softplus(scores)
+        value += tl.sum(terms, axis=1).to(tl.float64)
+    value = tl.where(row < nodes, value, 0.0)
+    tl.store(partial + sample * tl.num_programs(0) + block, -tl.sum(value, axis=0))
+    if WITH_GRADIENT:
+        # A pair is in the sum in both directions, hence the 2.
+        tl.store(
+            gradient + (sample * nodes + row[:, None]) * width + column[None, :],
+            total * -2.0,
+            mask=(row < nodes)[:, None] & (column < width)[None, :],
+        )
+
+
+def product_precision(dtype: torch.dtype) -> str:
+    """How a kernel multiplies: float32 as torch's own products do, with TF32 where that is allowed, else with three."""
+    if dtype != torch.float32:
+        return "ieee"
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3"
+
+
+def fused_blocks(nodes: int, width: int, precision: str, device: str) -> dict[str, int]:
+    """Rows of a program, other rows that it takes at a time, and the width up to a power of two."""
+    columns = max(16, triton.next_power_of_2(width))
+    if device == "cpu":
+        rows = others = max(16, min(512, triton.next_power_of_2(nodes)))
+    else:
+        columns = max(64, columns)
+        rows, others = FUSED_BLOCKS[precision, columns]
+    return {"BLOCK_ROWS": rows, "BLOCK_OTHERS": others, "BLOCK_WIDTH": columns}
+
+
+def fused_options(precision: str) -> dict[str, int | bool]:
+    return {"num_warps": 8, "num_stages": 3 if precision == "ieee" else 2, "enable_fp_fusion": True}
+
+
+def all_pairs_fused(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bool) -> torch.Tensor:
+    """Float64 ``[samples]``: the sum of ``-softplus(s)``. Writes its gradient, which is float32."""
+    nodes, samples, width = z.shape
+    precision = product_precision(z.dtype)
+    blocks = fused_blocks(nodes, width, precision, z.device.type)
+    count = triton.cdiv(nodes, blocks["BLOCK_ROWS"])
+    partial = z.new_empty((samples, count), dtype=torch.float64)
+    fused_kernel[count, samples](
+        z,
+        gradient,
+        partial,
+        nodes,
+        width,
+        z.stride(0),
+        z.stride(1),
+        WITH_GRADIENT=with_gradient,
+        PRECISION=precision,
+        **blocks,
+        **fused_options(precision),
+    )
+    return partial.sum(dim=1)
+
+
+# --- All pairs, chunked ----------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["diagonal"])
+def chunk_kernel(
+    scores,  # [count], row after row
+    slopes,  # [count]: may be the scores
+    partial,  # float64: a place for each program
+    count,
+    diagonal,  # the step from one element of the diagonal to the next; 0: a group meets another one
+    WITH_GRADIENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Turns the scores of a chunk into slopes and adds up their terms, twice where the chunk serves two groups."""
+    program = tl.program_id(0).to(tl.int64)
+    place = program * BLOCK + tl.arange(0, BLOCK)
+    # The softplus and the sigmoid of minus infinity are zero.
+    score = tl.load(scores + place, mask=place < count, other=float("-inf"))
+    times = 2.0
+    if diagonal > 0:
+        score = tl.where(place % diagonal == 0, float("-inf"), score)
+        times = 1.0
+    if WITH_GRADIENT:
+        terms, slope = softplus_sigmoid(score)
+        tl.store(slopes + place, slope.to(slopes.dtype.element_ty), mask=place < count)
+    else:
+        terms = softplus(score)
+    tl.store(partial + program, -times * tl.sum(terms, axis=0).to(tl.float64))
+
+
+def chunk_block(count: int, dtype: torch.dtype, device: str) -> int:
+    """Scores of a program. On a GPU 16 of a thread in float32, 8 in float64."""
+    return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 2**13 // dtype.itemsize
+
+
+def all_pairs_chunked(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bool) -> torch.Tensor:
+    """Float64 ``[samples]``: the sum of ``-softplus(s)``. Writes its gradient."""
+    nodes, samples, _ = z.shape
+    z = z.transpose(0, 1).contiguous()
+    step = triton.cdiv(triton.cdiv(nodes, triton.cdiv(nodes, CHUNK)), UNIT) * UNIT
+    groups = [slice(begin, min(nodes, begin + step)) for begin in range(0, nodes, step)]
+    pairs = [(lower, upper) for lower in range(len(groups)) for upper in range(lower, len(groups))]
+    size = min(step, nodes) ** 2
+    scores = z.new_empty(size, dtype=gradient.dtype)
+    slopes = scores if z.dtype == gradient.dtype else z.new_empty(size)
+    block = chunk_block(size, scores.dtype, z.device.type)
+    # An even number of places, so that those of every chunk are as well aligned.
+    places = triton.cdiv(triton.cdiv(size, block), 2) * 2
+    partial = z.new_zeros((samples, len(pairs), places), dtype=torch.float64)
+    for sample in range(samples):
+        for pair, (lower, upper) in enumerate(pairs):
+            left, right = z[sample, groups[lower]], z[sample, groups[upper]]
+            shape = (left.shape[0], right.shape[0])
+            count = shape[0] * shape[1]
+            multiply(left, right.T, scores[:count].view(shape))
+            chunk_kernel[triton.cdiv(count, block),](
+                scores,
+                slopes,
+                partial[sample, pair],
+                count,
+                shape[1] + 1 if lower == upper else 0,
+                WITH_GRADIENT=with_gradient,
+                BLOCK=block,
+                **OPTIONS,
+            )
+            if with_gradient:
+                # A pair is in the sum in both directions, hence the 2. Group 0 meets every group first.
+                chunk = slopes[:count].view(shape)
+                first = lower == 0
+                multiply_add(gradient[sample, groups[lower]], chunk, right, factor=-2.0, first=first and upper == lower)
+                if lower != upper:
+                    multiply_add(gradient[sample, groups[upper]], chunk.T, left, factor=-2.0, first=first)
+    return partial.sum(dim=(1, 2))
+
+
+# --- Links, self-loops and drawn pairs -------------------------------------------------------------------------------
+
+
+@triton.jit
+def add_pairs(
+    value,  # [BLOCK_ROWS] float64
+    total,  # [BLOCK_ROWS, BLOCK_WIDTH]: half the gradient
+    own,  # [BLOCK_ROWS, BLOCK_WIDTH]: this tile of the rows
+    row,  # [BLOCK_ROWS] int64
+    other,  # [BLOCK_ROWS, BLOCK_PAIRS] int64: who each row is paired with
+    inside,  # [BLOCK_ROWS, BLOCK_PAIRS]: which pairs there are
+    z,
+    width,
+    row_stride,
+    tile,
+    tiles,
+    linked,
+    apart,
+    BLOCK_WIDTH: tl.constexpr,
+):
+    """Adds ``-linked softplus(-s) - apart softplus(s)`` and, in this tile, half its gradient in the row."""
+    column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
+    theirs = tl.load(
+        z + other[:, :, None] * row_stride + column[None, None, :],
+        mask=inside[:, :, None] & (column < width)[None, None, :],
+        other=0.0,
+    ).to(total.dtype)
+    scores = tl.sum(own[:, None, :] * theirs, axis=2)
+    for step in range(1, tiles):
+        column = (tile + step) % tiles * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
+        mask = inside[:, :, None] & (column < width)[None, None, :]
+        here = tl.load(z + row[:, None, None] * row_stride + column[None, None, :], mask=mask, other=0.0)
+        there = tl.load(z + other[:, :, None] * row_stride + column[None, None, :], mask=mask, other=0.0)
+        scores += tl.sum(here.to(total.dtype) * there.to(total.dtype), axis=2)
+    off, off_slope = softplus_sigmoid(scores)
+    on, on_slope = softplus_sigmoid(-scores)
+    terms = tl.where(inside, linked * on + apart * off, 0.0)
+    slopes = tl.where(inside, linked * on_slope - apart * off_slope, 0.0)
+    return value - tl.sum(terms.to(tl.float64), axis=1), total + tl.sum(slopes[:, :, None] * theirs, axis=1)
+
+
+@triton.jit
+def add_entries(
+    value,
+    total,
+    own,
+    row,
+    rowptr,  # [nodes + 1] int64
+    col,  # int64
+    z,
+    nodes,
+    width,
+    row_stride,
+    tile,
+    tiles,
+    linked,
+    apart,
+    BLOCK_PAIRS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+):
+    """Adds the pairs of the rows with the columns of their entries."""
+    begin = tl.load(rowptr + row, mask=row < nodes, other=0)
+    end = tl.load(rowptr + row + 1, mask=row < nodes, other=0)
+    for step in range(0, tl.max(end - begin, axis=0), BLOCK_PAIRS):
+        entry = begin[:, None] + step + tl.arange(0, BLOCK_PAIRS)[None, :]
+        inside = entry < end[:, None]
+        other = tl.load(col + entry, mask=inside, other=0)
+        value, total = add_pairs(
+            value, total, own, row, other, inside, z, width, row_stride, tile, tiles, linked, apart, BLOCK_WIDTH
+        )
+    return value, total
+
+
+@triton.jit
+def pair_kernel(
+    z,  # [nodes, samples, width], unit stride along a row
+    rowptr,  # links: [nodes + 1] int64
+    col,
+    drawn_rowptr,  # drawn pairs in both directions: [nodes + 1] int64
+    drawn_col,
+    pos_weight,  # [1] float64
+    gradient,  # [samples, nodes, width]
+    partial,  # [samples, blocks] float64
+    nodes,
+    samples,
+    width,
+    row_stride,
+    sample_stride,
+    tiles,
+    self_loops,  # 0 or 1
+    drawn_weight,  # bits of a float64
+    DRAWN: tl.constexpr,
+    WITH_GRADIENT: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_PAIRS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+):
+    """Rows with their links and drawn pairs. Without drawn pairs: what links change in the sum over all pairs.
+
+    Programs: for each block of rows all samples, for each sample all tiles of columns.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    tile = program % tiles
+    sample = program // tiles % samples
+    block = program // tiles // samples
+    blocks = tl.cdiv(nodes, BLOCK_ROWS)
+    row = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
+    wanted = (row < nodes)[:, None] & (column < width)[None, :]
+    dtype: tl.constexpr = gradient.dtype.element_ty
+    linked = tl.load(pos_weight).to(dtype)
+    z += sample * sample_stride
+
+    own = tl.load(z + row[:, None] * row_stride + column[None, :], mask=wanted, other=0.0).to(dtype)
+    value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
+    total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=dtype)
+    value, total = add_pairs(
+        value,
+        total,
+        own,
+        row,
+        row[:, None],
+        (row < nodes)[:, None],
+        z,
+        width,
+        row_stride,
+        tile,
+        tiles,
+        linked * self_loops,
+        0.0,
+        BLOCK_WIDTH,
+    )
+    removed: tl.constexpr = 0.0 if DRAWN else -1.0
+    value, total = add_entries(
+        value,
+        total,
+        own,
+        row,
+        rowptr,
+        col,
+        z,
+        nodes,
+        width,
+        row_stride,
+        tile,
+        tiles,
+        linked,
+        removed,
+        BLOCK_PAIRS,
+        BLOCK_WIDTH,
+    )
+    if DRAWN:
+        value, total = add_entries(
+            value,
+            total,
+            own,
+            row,
+            drawn_rowptr,
+            drawn_col,
+            z,
+            nodes,
+            width,
+            row_stride,
+            tile,
+            tiles,
+            0.0,
+            number_of(drawn_weight, dtype),
+            BLOCK_PAIRS,
+            BLOCK_WIDTH,
+        )
+    if tile == 0:
+        tl.store(partial + sample * blocks + block, tl.sum(value, axis=0))
+    if WITH_GRADIENT:
+        # A pair is in the sum in both directions, hence the 2.
+        total *= 2.0
+        place = gradient + (sample * nodes + row[:, None]) * width + column[None, :]
+        if not DRAWN:
+            total += tl.load(place, mask=wanted, other=0.0)
+        tl.store(place, total, mask=wanted)
+
+
+@triton.jit
+def draw_kernel(
+    seed,  # [1] int64
+    gaps,  # [edges] int64: non-edges before each edge
+    rows,  # [2 * draws] int64
+    others,  # [2 * draws] int64
+    draws,
+    nodes,
+    edges,
+    search_steps,  # 2 ** search_steps > edges
+    BLOCK: tl.constexpr,
+):
+    """Both directions of each drawn non-edge, numbered as in seegera_fast/sampling.py.
+
+    The pairs i < k are numbered in ascending order, and non-edge number ``rank`` is pair rank + m, where m counts the
+    edges before it.
+    """
+    draw = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    nodes = tl.cast(nodes, tl.int64)
+    pairs = nodes * (nodes - 1) // 2
+    rank = integers(tl.load(seed), NEGATIVES, draw, pairs - edges)
+    low = tl.zeros((BLOCK,), dtype=tl.int64)
+    high = low + edges
+    for _ in range(search_steps):
+        middle = (low + high) // 2
+        before = tl.load(gaps + middle, mask=low < high, other=0) <= rank
+        low, high = tl.where((low < high) & before, middle + 1, low), tl.where(before, high, middle)
+    # Counted from the last pair, the row t above the last one starts at t (t + 1) / 2. The root may be off by a
+    # rounding.
+    place = pairs - 1 - (rank + low)
+    t = ((tl.sqrt(place.to(tl.float64) * 8.0 + 1.0) - 1.0) * 0.5).to(tl.int64)
+    t = tl.where(t * (t + 1) // 2 > place, t - 1, t)
+    t = tl.where((t + 1) * (t + 2) // 2 <= place, t + 1, t)
+    lower = nodes - 2 - t
+    upper = nodes - 1 - (place - t * (t + 1) // 2)
+    tl.store(rows + draw, lower, mask=draw < draws)
+    tl.store(others + draw, upper, mask=draw < draws)
+    tl.store(rows + draws + draw, upper, mask=draw < draws)
+    tl.store(others + draws + draw, lower, mask=draw < draws)
+
+
+def draw_block(draws: int, device: str) -> int:
+    """Pairs of a program that draws."""
+    return min(2**14, triton.next_power_of_2(draws)) if device == "cpu" else 256
+
+
+def pair_blocks(nodes: int, width: int, dtype: torch.dtype, device: str) -> dict[str, int]:
+    """Rows of a program, pairs of each row and columns that it takes at a time. ``dtype``: of the sums.
+
+    On a GPU 2,048 numbers in float32, 16 of a thread; half as many in float64, or of narrow rows, whose addresses take
+    more registers.
+    """
+    columns = max(1, min(triton.next_power_of_2(width), 512))
+    if device == "cpu":
+        rows = min(2**17 // (16 * columns), triton.next_power_of_2(nodes))
+        return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": 16, "BLOCK_WIDTH": columns}
+    numbers = (2**13 if columns >= 256 else 2**12) // dtype.itemsize
+    pairs = min(8, numbers // columns)
+    return {"BLOCK_ROWS": min(32, numbers // (pairs * columns)), "BLOCK_PAIRS": pairs, "BLOCK_WIDTH": columns}
+
+
+def drawn_pairs(
+    seed: torch.Tensor, gaps: torch.Tensor, negatives: int, nodes: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The drawn non-edges in both directions, as the row pointers and columns of a CSR matrix."""
+    rows, others = gaps.new_empty(2 * negatives), gaps.new_empty(2 * negatives)
+    block = draw_block(negatives, gaps.device.type)
+    edges = gaps.numel()
+    draw_kernel[triton.cdiv(negatives, block),](
+        seed, gaps, rows, others, negatives, nodes, edges, edges.bit_length(), BLOCK=block, **OPTIONS
+    )
+    rows, order = torch.sort(rows, stable=True)
+    rowptr = torch.searchsorted(rows, torch.arange(nodes + 1, device=rows.device))
+    return rowptr, others[order]
+
+
+def add_links(
+    z: torch.Tensor,
+    rowptr: torch.Tensor,
+    col: torch.Tensor,
+    drawn: tuple[torch.Tensor, torch.Tensor] | None,
+    pos_weight: torch.Tensor,
+    gradient: torch.Tensor,
+    self_loops: bool,
+    drawn_weight: float,
+    with_gradient: bool,
+) -> torch.Tensor:
+    """Float64 ``[samples]``: the terms of links, self-loops and drawn pairs. Writes their gradient.
+
+    Without drawn pairs it adds to the gradient, and the links lose the term that the sum over all pairs gives them.
+    """
+    nodes, samples, width = z.shape
+    blocks = pair_blocks(nodes, width, gradient.dtype, z.device.type)
+    tiles = max(1, triton.cdiv(width, blocks["BLOCK_WIDTH"]))
+    count = triton.cdiv(nodes, blocks["BLOCK_ROWS"])
+    partial = z.new_empty((samples, count), dtype=torch.float64)
+    pair_kernel[count * samples * tiles,](
+        z,
+        rowptr,
+        col,
+        *(drawn or (rowptr, col)),
+        pos_weight,
+        gradient,
+        partial,
+        nodes,
+        samples,
+        width,
+        z.stride(0),
+        z.stride(1),
+        tiles,
+        int(self_loops),
+        bits_of(drawn_weight),
+        DRAWN=drawn is not None,
+        WITH_GRADIENT=with_gradient,
+        **blocks,
+        **OPTIONS,
+    )
+    return partial.sum(dim=1)
+
+
+# --- Operators -------------------------------------------------------------------------------------------------------
+
+
+def prefers_fused(z: torch.Tensor) -> bool:
+    """Whether the sum over all pairs of these rows takes the fused form."""
+    columns = max(64, triton.next_power_of_2(z.shape[2]))
+    return z.dtype != torch.float64 and (product_precision(z.dtype), columns) in FUSED_BLOCKS
+
+
+def run(
+    z: torch.Tensor,
+    rowptr: torch.Tensor,
+    col: torch.Tensor,
+    gaps: torch.Tensor,
+    pos_weight: torch.Tensor,
+    seed: torch.Tensor,
+    self_loops: bool,
+    negatives: int,
+    with_gradient: bool,
+    fused: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``link_likelihood`` with its form of all pairs. The fused one is for all types but float64."""
+    nodes, samples, width = z.shape
+    dtype = torch.promote_types(z.dtype, torch.float32)
+    gradient = z.new_empty((samples, nodes if with_gradient else 0, width), dtype=dtype)
+    if nodes == 0:
+        return z.new_zeros(samples, dtype=dtype), gradient
+    if z.device.type == "cpu":
+        # The interpreter has no products of bfloat16.
+        z = z.to(dtype)
+    if z.stride(2) != 1 and width > 1:
+        z = z.contiguous()
+    with torch.cuda.device_of(z):
+        total, drawn, weight = 0.0, None, 0.0
+        if negatives == 0:
+            all_pairs = all_pairs_fused if fused else all_pairs_chunked
+            total = all_pairs(z, gradient, with_gradient)
+        else:
+            drawn = drawn_pairs(seed, gaps, negatives, nodes)
+            weight = (nodes * (nodes - 1) // 2 - gaps.numel()) / negatives
+        total = total + add_links(z, rowptr, col, drawn, pos_weight, gradient, self_loops, weight, with_gradient)
+    return total.to(dtype), gradient
+
+
+def link_likelihood(
+    z: torch.Tensor,
+    rowptr: torch.Tensor,
+    col: torch.Tensor,
+    gaps: torch.Tensor,
+    pos_weight: torch.Tensor,
+    seed: torch.Tensor,
+    self_loops: bool,
+    negatives: int,
+    with_gradient: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The value ``[samples]`` and its gradient for an upstream of one, ``[samples, nodes, width]``.
+
+    Both are in the type of z, or in float32 where z is float16 or bfloat16.
+
+    Args:
+        z: ``[nodes, samples, width]``, any strides.
+        rowptr: links, symmetric: ``[nodes + 1]`` int64.
+        col: int64.
+        gaps: ``[edges]`` int64: non-edges before each edge; not looked at for all pairs.
+        pos_weight: ``[1]`` float64.
+        seed: ``[1]`` int64.
+        self_loops: count the pairs (i, i).
+        negatives: how many non-edges to draw; 0: all pairs.
+        with_gradient: without, the gradient has no rows.
+    """
+    fused = prefers_fused(z)
+    return run(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient, fused)
+
+
+@triton.jit
+def scale_kernel(
+    gradient,  # [samples, nodes, width]
+    upstream,  # [samples]
+    out,  # [nodes, samples, width]
+    count,
+    nodes,
+    samples,
+    width,
+    BLOCK: tl.constexpr,
+):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    column = place % width
+    sample = place // width % samples
+    row = place // width // samples
+    unit = tl.load(gradient + (sample * nodes + row) * width + column, mask=inside, other=0.0)
+    tl.store(out + place, unit * tl.load(upstream + sample, mask=inside, other=0.0), mask=inside)
+
+
+def scale_block(count: int, device: str) -> int:
+    """Numbers of a program that scales."""
+    return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 1024
+
+
+def link_likelihood_backward(gradient: torch.Tensor, upstream: torch.Tensor) -> torch.Tensor:
+    """The gradient of z, ``[nodes, samples, width]``: that for an upstream of one, times the upstream ``[samples]``."""
+    samples, nodes, width = gradient.shape
+    out = gradient.new_empty((nodes, samples, width))
+    if out.numel() == 0:
+        return out
+    block = scale_block(out.numel(), gradient.device.type)
+    with torch.cuda.device_of(gradient):
+        scale_kernel[triton.cdiv(out.numel(), block),](
+            gradient.contiguous(),
+            upstream.contiguous(),
+            out,
+            out.numel(),
+            nodes,
+            samples,
+            width,
+            BLOCK=block,
+            **OPTIONS,
+        )
+    return out
+
+
+def ahead_of_time() -> list[tuple]:
+    """What ``link_likelihood`` and its gradient launch on a GPU: see sparse_matmul.py."""
+    entries = []
+
+    def add(label: str, kernel, constants: dict, options: dict, width: int, **types: str) -> None:
+        types |= dict.fromkeys(("rowptr", "col", "drawn_rowptr", "drawn_col", "seed", "gaps", "rows", "others"), "*i64")
+        types |= {"pos_weight": "*fp64", "partial": "*fp64", "drawn_weight": "i64"}
+        types |= dict.fromkeys(("width", "row_stride", "sample_stride"), "i32:16" if width % 16 == 0 else "i32")
+        signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in constants}
+        entries.append((label, kernel, signature, constants, options))
+
+    for precision, width in FUSED_BLOCKS:
+        for element in ("fp16", "bf16") if precision == "ieee" else ("fp32",):
+            constants = {"WITH_GRADIENT": True, "PRECISION": precision, **fused_blocks(1, width, precision, "cuda")}
+            label = f"{element} {precision} width {width}"
+            add(label, fused_kernel, constants, fused_options(precision), width, z=f"*{element}", gradient="*fp32")
+    for element, wide, sums in (
+        ("fp32", "fp32", torch.float32),
+        ("fp64", "fp64", torch.float64),
+        ("bf16", "fp32", torch.float32),
+    ):
+        constants = {"WITH_GRADIENT": True, "BLOCK": chunk_block(1, sums, "cuda")}
+        add(element, chunk_kernel, constants, OPTIONS, 64, scores=f"*{wide}", slopes=f"*{element}")
+        for width in (64, 512):
+            for drawn in (False, True):
+                constants = {"DRAWN": drawn, "WITH_GRADIENT": True, **pair_blocks(1, width, sums, "cuda")}
+                label = f"{element} width {width}{', drawn' if drawn else ''}"
+                add(label, pair_kernel, constants, OPTIONS, width, z=f"*{element}", gradient=f"*{wide}")
+    add("", draw_kernel, {"BLOCK": draw_block(1, "cuda")}, OPTIONS, 64)
+    for element in ("fp32", "fp64"):
+        constants = {"BLOCK": scale_block(1, "cuda")}
+        pointers = dict.fromkeys(("gradient", "upstream", "out"), f"*{element}")
+        add(element, scale_kernel, constants, OPTIONS, 512, **pointers)
+    return entries

@@ -1,0 +1,110 @@
+"""A training step as one CUDA graph: recorded once, replayed without Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from .graph import Graph
+from .objective import Output
+from .seeds import SeedSlots, derive_seed
+
+if TYPE_CHECKING:
+    from .model import SeeGera
+
+# Steps before the recording: they compile kernels, choose algorithms and build what a graph keeps.
+WARMUP_STEPS = 3
+
+
+class CapturedStep:
+    """Forward, backward and the optimiser's step of a model, recorded as a CUDA graph (see :meth:`SeeGera.capture`).
+
+    A replay draws and computes what the eager step with the same seed does. Gradients, the loss and its terms lie at
+    fixed places, which the next replay overwrites.
+    """
+
+    def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
+        self.model = model
+        parameters = list(model.parameters())
+        device = parameters[0].device
+        check_capturable(device, optimizer)
+        self._slots = SeedSlots(device)
+        self._warmup = torch.ones((), dtype=torch.float64, device=device)
+        model.train()
+
+        def step() -> Output:
+            output = model(graph, seed=self._slots.root, warmup=self._warmup)
+            output.loss.backward()
+            optimizer.step()
+            return output
+
+        weights = [parameter.detach().clone() for parameter in parameters]
+        states = {id(parameter): _copy(optimizer.state.get(parameter, {})) for parameter in parameters}
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for _ in range(WARMUP_STEPS):
+                optimizer.zero_grad(set_to_none=True)
+                step()
+        torch.cuda.current_stream(device).wait_stream(side)
+        optimizer.zero_grad(set_to_none=True)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(device), torch.cuda.graph(self._graph):
+            output = step()
+        self._output = Output(output.loss.detach(), output.terms)
+        # The optimiser's state is read and written where it lies now: what the steps above left there is taken back.
+        with torch.no_grad():
+            for parameter, weight in zip(parameters, weights, strict=True):
+                parameter.copy_(weight)
+                _restore(optimizer.state[parameter], states[id(parameter)])
+
+    def __call__(self, *, seed: int | None = None, warmup: float = 1.0) -> Output:
+        """One step.
+
+        Args:
+            seed: of all that is drawn; None: a new one at each call, those that the eager model takes.
+            warmup: t of the regularising terms, in [0, 1].
+
+        Returns:
+            Loss and terms from before the step. The tensors are the same at each call.
+        """
+        if seed is None:
+            seed = derive_seed(self.model.seed, self.model.next_step())
+        self._slots.fill(seed)
+        self._warmup.fill_(warmup)
+        self._graph.replay()
+        return self._output
+
+
+def check_capturable(device: torch.device, optimizer: torch.optim.Optimizer) -> None:
+    """Refuses what no CUDA graph can hold.
+
+    Raises:
+        TypeError: not an optimiser.
+        ValueError: another device than a GPU, or an optimiser that reads the device in its step.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer: got {type(optimizer).__name__}, want a torch.optim.Optimizer")
+    if device.type != "cuda":
+        raise ValueError(f"model: is on {device}, want a CUDA device: only there is a step recorded")
+    if not all(group.get("capturable", True) for group in optimizer.param_groups):
+        raise ValueError(
+            f"optimizer: {type(optimizer).__name__} has capturable=False, want True: its step would read the device"
+        )
+
+
+def _copy(state: dict) -> dict:
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+
+
+def _restore(state: dict, before: dict) -> None:
+    """Puts an optimiser's state of one parameter back in place; what was not there before becomes zero, as Adam's."""
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor):
+            if name in before:
+                value.copy_(before[name])
+            else:
+                value.zero_()
+        elif name in before:
+            state[name] = before[name]

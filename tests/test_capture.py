@@ -1,0 +1,174 @@
+"""What a recorded training step needs: nothing read on the host, seeds in slots; and on a GPU, the step itself."""
+
+import cases
+import pytest
+import torch
+from contract import Column
+from tolerances import assert_same_bits
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import seegera_fast as sf
+from seegera_fast import backends
+from seegera_fast.capture import check_capturable
+from seegera_fast.seeds import SeedSlots, derive_seed, seed_tensor
+
+SMALL = {"embedding_dim": 6, "hidden_dim": 5, "noise_dim": 3}
+MASKED = {"structure_masking_rate": 0.3, "feature_masking_rate": 0.2, "dropout": 0.3}
+CONFIGURATIONS = {
+    "v1": {"variant": "independent"},
+    "v2": {"num_importance_samples": 2, "num_mixture_samples": 3},
+    "v3": MASKED,
+    "v3, sampled, gaussian": {**MASKED, "negatives": 8, "likelihood": "gaussian"},
+    "v3, mse, joint": {**MASKED, "likelihood": "mse", "mixture": "joint", "noisy_variance": True},
+    "mlp": {"encoder": "mlp", "decoder": "mlp", "dropout": 0.3},
+    "inner product": {"decoder": "inner_product", "dropout": 0.3},
+}
+# What reads a value on the host, so that a GPU would be waited for and no graph could be recorded.
+HOST_READS = {
+    "aten::_local_scalar_dense",
+    "aten::equal",
+    "aten::is_nonzero",
+    "aten::masked_select",
+    "aten::nonzero",
+    "aten::_unique2",
+    "aten::unique_dim",
+    "aten::bincount",
+}
+
+
+def columns():
+    """The backends with a kernel for every operation that this machine can run."""
+    found = [("cpu", "cpu")] if not backends.interpreted() else [("triton", "cpu")]
+    if torch.cuda.is_available():
+        found += [(name, "cuda") for name in ("cuda", "triton")]
+    return [
+        pytest.param(Column(*column), id="-".join(column), marks=[pytest.mark.gpu] if column[1] == "cuda" else [])
+        for column in found
+    ]
+
+
+def model_of(configuration, device="cpu"):
+    graph = cases.graph("random", kind="binary").to(device=device, dtype=torch.float32)
+    return sf.SeeGera(graph, seed=1, **{**SMALL, **CONFIGURATIONS[configuration]})
+
+
+def step(model, seed):
+    """Loss, terms and gradients of a step, by name."""
+    model.zero_grad()
+    output = model(seed=seed, warmup=torch.tensor(0.5, dtype=torch.float64))
+    output.loss.backward()
+    found = {"loss": output.loss.detach(), **output.terms}
+    return found | {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.fixture(params=columns())
+def column(request):
+    with sf.use_backend(request.param.backend):
+        yield request.param
+
+
+class NoHostRead(TorchDispatchMode):
+    """Refuses what reads a value of a tensor on ``device``."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name
+        if name in HOST_READS or (name == "aten::index" and any(_is_mask(index) for index in args[1])):
+            raise AssertionError(f"{name} reads the device")
+        return function(*args, **(kwargs or {}))
+
+
+def _is_mask(index):
+    return index is not None and index.dtype == torch.bool
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_a_step_reads_nothing_on_the_host(configuration, column):
+    model = model_of(configuration, column.device)
+    slots = SeedSlots(torch.device(column.device))
+    # The first step builds what the graph keeps, from the matrix's transpose to the gaps between its entries.
+    step(model, slots.root)
+    with NoHostRead():
+        step(model, slots.root)
+
+
+def test_a_host_read_is_noticed():
+    with NoHostRead(), pytest.raises(AssertionError, match="_local_scalar_dense reads the device"):
+        float(torch.ones(()))
+    with NoHostRead(), pytest.raises(AssertionError, match="index reads the device"):
+        torch.ones(3)[torch.tensor([True, False, True])]
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_slots_hold_the_seeds_of_all_places(configuration, column):
+    """The same bits from a seed in slots, which are filled anew for each step, and from the number."""
+    model = model_of(configuration, column.device)
+    slots = SeedSlots(torch.device(column.device))
+    step(model, slots.root)
+    for seed in (5, -7):
+        slots.fill(seed)
+        for (name, got), want in zip(step(model, slots.root).items(), step(model, seed).values(), strict=True):
+            assert_same_bits(got, want, name=name)
+
+
+def test_slots_are_as_many_as_wanted():
+    slots = SeedSlots(torch.device("cpu"), capacity=2)
+    places = [derive_seed(slots.root, index) for index in range(3)]
+    first = seed_tensor(places[0], torch.device("cpu"))
+    assert seed_tensor(places[0], torch.device("cpu")).data_ptr() == first.data_ptr()
+    seed_tensor(places[1], torch.device("cpu"))
+    slots.fill(11)
+    assert first.tolist() == [derive_seed(11, 0)]
+    with pytest.raises(RuntimeError, match="more than 2 places"):
+        seed_tensor(places[2], torch.device("cpu"))
+
+
+@pytest.mark.parametrize("configuration", ["v1", "v3, sampled, gaussian"])
+def test_the_model_compiles_whole(configuration, column):
+    """torch.compile without a graph break: the same loss and gradients."""
+    model = model_of(configuration, column.device)
+    want = step(model, 3)
+    torch.compiler.reset()
+    model.forward = torch.compile(model.forward, fullgraph=True, backend="aot_eager")
+    got = step(model, 3)
+    for name, value in got.items():
+        assert_same_bits(value, want[name], name=name)
+
+
+def test_refusals():
+    model = model_of("v3")
+    with pytest.raises(ValueError, match="model: is on cpu, want a CUDA device"):
+        model.capture(torch.optim.Adam(model.parameters(), fused=True))
+    with pytest.raises(TypeError, match=r"optimizer: got float, want a torch\.optim\.Optimizer"):
+        model.capture(0.1)
+    with pytest.raises(TypeError, match=r"graph: got int, want a seegera_fast\.Graph"):
+        model.capture(torch.optim.Adam(model.parameters()), graph=3)
+    with pytest.raises(ValueError, match="Adam has capturable=False, want True"):
+        check_capturable(torch.device("cuda"), torch.optim.Adam(model.parameters()))
+    check_capturable(torch.device("cuda"), torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("begun", [False, True], ids=["fresh optimizer", "begun optimizer"])
+def test_replays_are_the_eager_steps(configuration, begun):
+    """The same losses and weights, bit for bit, from the state that the model and its optimiser were in."""
+    outcomes = []
+    for captured in (False, True):
+        model = model_of(configuration, "cuda").train()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, fused=True, capturable=True)
+
+        def eager(seed, warmup, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            output = model(seed=seed, warmup=warmup)
+            output.loss.backward()
+            optimizer.step()
+            return output
+
+        if begun:
+            eager(99, 1.0)
+        run = model.capture(optimizer) if captured else lambda *, seed, warmup, eager=eager: eager(seed, warmup)
+        losses = [run(seed=seed, warmup=seed / 4).loss.detach().clone() for seed in range(1, 4)]
+        outcomes.append(losses + [parameter.detach().clone() for parameter in model.parameters()])
+    for got, want in zip(*outcomes, strict=True):
+        assert_same_bits(got, want)
