@@ -2,6 +2,7 @@
 
 from . import backends, datasets, ops, reference, tasks
 from .backends import use_backend
+from .checkpoint import Checkpoint
 from .graph import Graph, SparseMatrix
 from .model import SeeGera, SeeGeraConfig
 
@@ -10,6 +11,7 @@ __version__ = "0.1.0"
 backends.load()
 
 __all__ = [
+    "Checkpoint",
     "Graph",
     "SeeGera",
     "SeeGeraConfig",

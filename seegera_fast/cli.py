@@ -10,21 +10,34 @@ import sys
 import textwrap
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-import torch
 
 from . import __version__, backends, datasets, tasks
 from .atomic import written_aside
+from .checkpoint import Checkpoint
 from .files import read_graph
 from .graph import Graph
 from .hints import nearest
 from .model import SeeGera
+from .options import (
+    BAD_INPUT,
+    PROGRAM,
+    Parser,
+    add_common_options,
+    add_graph_options,
+    one_of,
+    read_count,
+    read_field,
+    read_seed,
+    read_split,
+)
 from .plots import save_picture
 from .report import (
+    CHECKPOINT,
     EMBEDDING,
     MODEL,
     PICTURE,
@@ -40,33 +53,10 @@ from .report import (
 )
 from .tasks import presets
 from .tasks.common import TaskResult, normalized
+from .tasks.protocols import TASKS
 from .training import TrainingFailure
 
-PROGRAM = "seegera-fast"
-BAD_INPUT, FAILED_TRAINING, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
-
-# Name on the command line -> name of the function, title, scores, shares of the splits "paper" and "released".
-TASKS = {
-    "link": (
-        "link_prediction",
-        "link prediction",
-        ("auc", "ap"),
-        {"paper": {"valid": 0.2, "test": 0.1}, "released": {"valid": 0.05, "test": 0.1}},
-    ),
-    "attribute": (
-        "attribute_inference",
-        "attribute inference",
-        ("mse",),
-        {"paper": {"valid": 0.1, "test": 0.2}, "released": {"valid": 0.05, "test": 0.1}},
-    ),
-    "node": ("node_classification", "node classification", ("accuracy",), {"paper": {}, "released": {}}),
-}
-# Fields of a run that have an option of their own.
-OPTION_OF_FIELD = {
-    **{name: f"--{name}" for name in ("preset", "variant", "seed", "epochs")},
-    **dict.fromkeys(("train", "valid", "test", "public"), "--split"),
-    "progress": "--quiet",
-}
+FAILED_TRAINING, INTERRUPTED, BROKEN_PIPE = 3, 130, 141
 
 TRAIN_EXAMPLES = """\
 examples:
@@ -85,10 +75,13 @@ files in the folder of --out, replaced when all is done, never left half written
   model.safetensors  the weights of the best epoch by validation
   embedding.npy      mean embeddings of all nodes, float32 [nodes, embedding_dim], given the whole graph
   picture.png        loss and validation scores over epochs; the embedding in two dimensions
+and, while the run has not ended well:
+  checkpoint.safetensors  what --resume goes on from, to the same bits as a run that was not stopped
 
 exit status:
-  0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 130 interrupted (Ctrl-C: what was
-  trained is scored and written, and marked "interrupted" in results.json)
+  0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 130 interrupted: Ctrl-C or SIGTERM end
+  the run after the epoch, what was trained is scored and written, and marked "interrupted" in results.json; Ctrl-C
+  once more ends the epoch too
 """
 EMBED_EXAMPLES = """\
 examples:
@@ -101,83 +94,8 @@ DESCRIPTION = """\
 Trains SeeGera, a semi-implicit variational auto-encoder, on a graph with node features, and embeds its nodes."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors are one line; options may not be abbreviated."""
-
-    def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(allow_abbrev=False, **options)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{PROGRAM}: error: {message}\n")
-
-    def check_options(self, given: Iterable[str]) -> None:
-        """Refuses an unknown option, with the nearest ones, before what is required is looked for."""
-        known = [option for action in self._actions for option in action.option_strings]
-        for text in given:
-            if text == "--":
-                return
-            option = text.partition("=")[0]
-            if option.startswith("--") and option not in known:
-                self.error(f"unknown option {option}; {nearest(option, known)}; {self.prog} --help lists them")
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def check(text: str) -> str:
-        if text.lower() not in choices:
-            raise argparse.ArgumentTypeError(f"got {text!r}; {nearest(text.lower(), choices)}")
-        return text.lower()
-
-    return check
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**63:
-        raise argparse.ArgumentTypeError(f"got {text!r}, want an integer from 0 to 2**63 - 1")
-    return int(text)
-
-
-def _device(text: str) -> torch.device:
-    if text == "auto":
-        text = "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = text.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
-        raise argparse.ArgumentTypeError(f"got {text!r}, want auto, cpu, cuda or cuda:NUMBER")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise argparse.ArgumentTypeError(f"got {text!r}, and torch sees {torch.cuda.device_count()} NVIDIA GPUs")
-    return torch.device(text)
-
-
-def _field(text: str) -> tuple[str, Any]:
-    """``name=value``: true, false and none, an int or a float where the value reads as one, else text."""
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise argparse.ArgumentTypeError(f"got {text!r}, want FIELD=VALUE")
-    if name in OPTION_OF_FIELD:
-        raise argparse.ArgumentTypeError(f"{name} has an option of its own: {OPTION_OF_FIELD[name]}")
-    words = {"true": True, "false": False, "none": None}
-    if value.lower() in words:
-        return name, words[value.lower()]
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return name, kind(value)
-    return name, value
-
-
-def _split(text: str) -> str | tuple[float, float]:
-    if text in ("paper", "released"):
-        return text
-    try:
-        first, second = map(float, text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"got {text!r}, want paper, released or two shares such as 0.1,0.2; {nearest(text, ('paper', 'released'))}"
-        ) from None
-    return first, second
-
-
-def _parser() -> tuple[_Parser, dict[str, _Parser]]:
-    parser = _Parser(prog=PROGRAM, description=DESCRIPTION, epilog="seegera-fast COMMAND --help explains a command.")
+def _parser() -> tuple[Parser, dict[str, Parser]]:
+    parser = Parser(prog=PROGRAM, description=DESCRIPTION, epilog="seegera-fast COMMAND --help explains a command.")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     train = commands.add_parser(
@@ -186,11 +104,11 @@ def _parser() -> tuple[_Parser, dict[str, _Parser]]:
         description="Splits a graph, trains SeeGera on one part and scores it on the rest.",
         epilog=TRAIN_EXAMPLES,
     )
-    _add_graph_options(train)
+    add_graph_options(train)
     run = train.add_argument_group("training")
     run.add_argument(
         "--task",
-        type=_one_of(*TASKS),
+        type=one_of(*TASKS),
         default="link",
         metavar="TASK",
         help="link: tell hidden links from pairs without one (AUC, AP); attribute: predict hidden features (MSE); "
@@ -203,14 +121,14 @@ def _parser() -> tuple[_Parser, dict[str, _Parser]]:
     )
     run.add_argument(
         "--variant",
-        type=_one_of(*presets.VARIANTS),
+        type=one_of(*presets.VARIANTS),
         default="v3",
         metavar="v1|v2|v3",
         help="v1: independent feature embeddings; v2: correlated ones; v3: v2 with masking. Default: v3",
     )
     run.add_argument(
         "--split",
-        type=_split,
+        type=read_split,
         default="paper",
         metavar="SPLIT",
         help="paper or released (link: 70/20/10 or 85/5/10; attribute: 70/10/20 or 85/5/10; node: the public split, or "
@@ -218,17 +136,25 @@ def _parser() -> tuple[_Parser, dict[str, _Parser]]:
         "Default: paper",
     )
     run.add_argument("--epochs", type=int, metavar="N", help="at most so many epochs. Default: the preset's")
-    run.add_argument("--seed", type=_seed, default=0, metavar="N", help="of split, weights and draws. Default: 0")
+    run.add_argument(
+        "--checkpoint-every",
+        type=read_count,
+        default=50,
+        metavar="N",
+        help="keep the state of the run every so many epochs, and when it is interrupted. Default: 50",
+    )
+    run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, where there is one")
+    run.add_argument("--seed", type=read_seed, default=0, metavar="N", help="of split, weights and draws. Default: 0")
     run.add_argument(
         "--set",
-        type=_field,
+        type=read_field,
         action="append",
         default=[],
         metavar="FIELD=VALUE",
         dest="fields",
         help="any other field of the configuration, such as learning_rate=1e-3; may be repeated",
     )
-    _add_common_options(train)
+    add_common_options(train)
     train.add_argument("--out", type=Path, metavar="DIR", help="folder for the files. Default: runs/NAME-TASK")
     train.set_defaults(run=_train)
 
@@ -239,15 +165,15 @@ def _parser() -> tuple[_Parser, dict[str, _Parser]]:
         epilog=EMBED_EXAMPLES,
     )
     embed.add_argument("model", type=Path, metavar="MODEL", help="model.safetensors of a run")
-    _add_graph_options(embed)
+    add_graph_options(embed)
     embed.add_argument(
         "--normalize-features",
         action="store_true",
         help="divide each row of the features by its sum; done anyway where results.json beside the model says that "
         "training did so",
     )
-    embed.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the noise. Default: 0")
-    _add_common_options(embed)
+    embed.add_argument("--seed", type=read_seed, default=0, metavar="N", help="of the noise. Default: 0")
+    add_common_options(embed)
     embed.add_argument(
         "--out", type=Path, default=Path("embedding.npy"), metavar="FILE", help=".npy or .csv. Default: embedding.npy"
     )
@@ -261,47 +187,6 @@ def _parser() -> tuple[_Parser, dict[str, _Parser]]:
     info.add_argument("--json", action="store_true", help="machine-readable")
     info.set_defaults(run=_info, debug=False)
     return parser, {"train": train, "embed": embed, "info": info}
-
-
-def _add_graph_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("graph", "a data set by name, or files of yours")
-    source = group.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--data", type=_one_of(*datasets.names()), metavar="NAME", help=f"one of {', '.join(datasets.names())}"
-    )
-    source.add_argument(
-        "--edges",
-        type=Path,
-        metavar="FILE",
-        help="text with two node numbers a line, counted from 0, and a weight if wanted, split at commas or blanks, "
-        "comments after #; or .npz, a square matrix from scipy.sparse.save_npz",
-    )
-    group.add_argument("--root", type=Path, metavar="DIR", help="with --data: folder of the data sets")
-    group.add_argument(
-        "--features",
-        type=Path,
-        metavar="FILE",
-        help="with --edges: a row per node, .npz (scipy.sparse.save_npz), .npy, or text with a line per node. Default: "
-        "the identity",
-    )
-    group.add_argument(
-        "--labels", type=Path, metavar="FILE", help="with --edges: an integer per node, .npy, or text with one a line"
-    )
-    group.add_argument("--weighted", action="store_true", help="with --edges: keep the edge weights in propagation")
-
-
-def _add_common_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--device", type=_device, default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N. Default: auto"
-    )
-    parser.add_argument(
-        "--backend",
-        type=_one_of(*backends.BACKENDS),
-        metavar="NAME",
-        help=f"run every operation on one of {', '.join(backends.BACKENDS)}, or fail. Default: the best there is",
-    )
-    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but warnings and errors")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -375,19 +260,27 @@ def _backend(options: argparse.Namespace) -> Iterator[None]:
 
 def _train(options: argparse.Namespace) -> int:
     _check_graph_options(options)
-    function, title, names, splits = TASKS[options.task]
+    function, title, names, _ = TASKS[options.task]
     # A file that happens to be called like a data set has nothing to do with it.
     preset = options.preset if options.preset or options.data else presets.DEFAULT
     if preset is not None:
         presets.load(function, preset, options.variant)
     name = options.data or options.edges.stem
-    fields = _run_fields(options, splits)
+    fields = _run_fields(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     with OutputFolder(out) as folder, _backend(options):
         graph = _read_graph(options)
         _say(options, f"{name}: {_sizes(graph)}; {title}, {options.variant}, on {options.device}")
+        checkpoint = Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume)
+        _say_what_becomes_of(checkpoint, options)
         result = getattr(tasks, function)(
-            graph, preset, options.variant, options.seed, progress=not options.quiet, **fields
+            graph,
+            preset,
+            options.variant,
+            options.seed,
+            progress=not options.quiet,
+            checkpoint=checkpoint,
+            **fields,
         )
         whole = normalized(graph, result.fields["normalize_features"])
         embedding = result.model.embed(whole).cpu().numpy()
@@ -398,6 +291,8 @@ def _train(options: argparse.Namespace) -> int:
         # The picture takes a while; what was trained shall not wait for it.
         folder.discard(PICTURE)
         folder.publish(MODEL, EMBEDDING, RESULTS)
+        if not result.interrupted:
+            folder.discard(CHECKPOINT)
         _say(options, "drawing the picture")
         heading = f"SeeGera {options.variant} on {name}: {title}, seed {options.seed}"
         save_picture(
@@ -413,15 +308,26 @@ def _train(options: argparse.Namespace) -> int:
     print(heading)
     print(_train_table(content["scores"], result))
     print(f"files in {out}: {', '.join((RESULTS, MODEL, EMBEDDING, PICTURE))}")
+    if result.interrupted and Path(checkpoint.path).exists():
+        _say(options, "the same command with --resume goes on")
     return INTERRUPTED if result.interrupted else 0
 
 
-def _run_fields(options: argparse.Namespace, splits: dict[str, dict[str, float]]) -> dict[str, Any]:
+def _say_what_becomes_of(checkpoint: Checkpoint, options: argparse.Namespace) -> None:
+    there = Path(checkpoint.path).exists()
+    if options.resume:
+        _say(options, f"going on from {checkpoint.path}" if there else "no checkpoint: the run starts at its beginning")
+    elif there:
+        _say(options, f"{checkpoint.path} is of an earlier run and will be replaced; --resume goes on from it")
+
+
+def _run_fields(options: argparse.Namespace) -> dict[str, Any]:
     fields = dict(options.fields)
     if options.epochs is not None:
         fields["epochs"] = options.epochs
     if isinstance(options.split, str):
-        fields.update(splits[options.split])
+        splits = TASKS[options.task].splits
+        fields.update(splits.get(options.split, splits["paper"]))
     elif options.task == "node":
         fields.update(train=options.split[0], valid=options.split[1], public=False)
     else:
@@ -433,7 +339,7 @@ def _results(
     options: argparse.Namespace, graph: Graph, name: str, result: TaskResult, names: tuple[str, ...]
 ) -> dict[str, Any]:
     return {
-        "task": TASKS[options.task][0],
+        "task": TASKS[options.task].function,
         "variant": options.variant,
         "preset": result.preset,
         "scores": {

@@ -59,6 +59,8 @@ class SeeGeraConfig:
         negatives: "all" pairs in the link term, or how many non-edges to draw each step; "edges" draws as many as the
             graph has edges.
         feature_embeddings: False decodes features from node embeddings alone (the paper's _nf).
+        feature_side: False leaves out feature embeddings, their decoder and their terms; the features are still read by
+            the encoder. This is SIG-VAE, and with noise_dim 0 and K 0 it is VGAE.
 
     Raises:
         TypeError, ValueError: a field of a wrong kind or out of range.
@@ -84,6 +86,7 @@ class SeeGeraConfig:
     feature_masking_rate: float = 0.0
     negatives: str | int = "all"
     feature_embeddings: bool = True
+    feature_side: bool = True
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -170,6 +173,8 @@ class SeeGera(nn.Module):
         variance_noise = config.noise_dim if config.noisy_variance else 0
         self.node_mean = encoder(self.num_features, config.noise_dim, config.encoder_layers, config.encoder)
         self.node_log_var = encoder(self.num_features, variance_noise, config.encoder_layers, config.encoder)
+        if not config.feature_side:
+            return
         if config.variant == "independent":
             self.feature_mean = encoder(self.num_nodes, config.noise_dim, 2, "mlp")
             self.feature_log_var = encoder(self.num_nodes, variance_noise, 2, "mlp")
@@ -195,7 +200,7 @@ class SeeGera(nn.Module):
                 f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
                 f"{self.num_features}, those of the model"
             )
-        if self.config.likelihood == "bernoulli":
+        if self.config.feature_side and self.config.likelihood == "bernoulli":
             low, high = graph.features.value_range
             if low < 0 or high > 1:
                 raise ValueError(
@@ -276,10 +281,15 @@ class SeeGera(nn.Module):
         """
         return CapturedStep(self, optimizer, self._checked(graph))
 
+    @property
+    def graph(self) -> Graph | None:
+        """The default graph of the methods; None in a model that was loaded without one."""
+        return self._graph
+
     def encode(
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, seed: int | torch.Tensor
-    ) -> tuple[Posterior, Posterior]:
-        """Draws of psi for nodes and for features (Eq. psi_1, psi_2, cor)."""
+    ) -> tuple[Posterior, Posterior | None]:
+        """Draws of psi for nodes and, with a feature side, for features (Eq. psi_1, psi_2, cor)."""
         config = self.config
         rate = config.dropout if self.training else 0.0
         variance_draws = num_draws if config.noisy_variance else 1
@@ -288,6 +298,9 @@ class SeeGera(nn.Module):
         own = 0 if config.noisy_variance else 1
         mean = self.node_mean(propagation, features, num_draws, rate, derive_seed(node_seed, 0))
         log_var = self.node_log_var(propagation, features, variance_draws, rate, derive_seed(node_seed, own))
+        nodes = Posterior(mean, log_var)
+        if not config.feature_side:
+            return nodes, None
         first, second = derive_seed(feature_seed, 0), derive_seed(feature_seed, own)
         if config.variant == "independent":
             by_feature = features.transposed
@@ -298,30 +311,35 @@ class SeeGera(nn.Module):
             feature_log_var = self.feature_log_var(
                 ops.feature_average(features, log_var), rate, derive_seed(feature_seed, 1)
             )
-        return Posterior(mean, log_var), Posterior(feature_mean, feature_log_var)
+        return nodes, Posterior(feature_mean, feature_log_var)
 
     def _sample(
-        self, nodes: Posterior, features: Posterior, seed: int | torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, nodes: Posterior, features: Posterior | None, seed: int | torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         samples = self.config.num_importance_samples
-        drawn = []
-        for index, (mean, log_var) in enumerate((nodes, features)):
+
+        def draw(posterior: Posterior, place: int) -> torch.Tensor:
+            mean, log_var = posterior
             own_log_var = log_var if log_var.shape[1] == 1 else log_var[:, -samples:]
-            drawn.append(ops.reparameterize(mean[:, -samples:], own_log_var, derive_seed(seed, index)))
-        return drawn[0], drawn[1]
+            return ops.reparameterize(mean[:, -samples:], own_log_var, derive_seed(seed, place))
+
+        return draw(nodes, 0), None if features is None else draw(features, 1)
 
     def _decode(
         self,
         propagation: SparseMatrix,
         features: SparseMatrix,
         z_nodes: torch.Tensor,
-        z_features: torch.Tensor,
+        z_features: torch.Tensor | None,
         seed: int | torch.Tensor,
-    ) -> tuple[torch.Tensor, Decoded]:
+    ) -> tuple[torch.Tensor, Decoded | None]:
         """The node samples as the link decoder sees them, and the feature decoder's output."""
         rate = self.config.dropout if self.training else 0.0
         if rate > 0:
             z_nodes = ops.dropout(z_nodes, rate, derive_seed(seed, 0))
+        if z_features is None:
+            return z_nodes, None
+        if rate > 0:
             z_features = ops.dropout(z_features, rate, derive_seed(seed, 1))
         return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, derive_seed(seed, 2))
 
@@ -362,7 +380,12 @@ class SeeGera(nn.Module):
 
         Returns:
             ``[m]``: probabilities for "bernoulli", values otherwise.
+
+        Raises:
+            ValueError: a model without a feature side; numbers out of range.
         """
+        if not self.config.feature_side:
+            raise ValueError("feature_side: got False, and only a model with a feature side reconstructs features")
         graph = self._checked(graph)
         rows, cols = (torch.as_tensor(index, device=graph.device) for index in (rows, cols))
         if rows.ndim != 1 or rows.shape != cols.shape:

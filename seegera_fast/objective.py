@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -78,11 +79,11 @@ def bound(
     config,
     targets: Targets,
     z_links: torch.Tensor,
-    decoded: Decoded,
+    decoded: Decoded | None,
     nodes: Posterior,
-    features: Posterior,
+    features: Posterior | None,
     z_nodes: torch.Tensor,
-    z_features: torch.Tensor,
+    z_features: torch.Tensor | None,
     *,
     warmup: float | torch.Tensor,
     seed: int | torch.Tensor,
@@ -95,50 +96,56 @@ def bound(
         decoded: the feature decoder's output.
         nodes, features: the draws of psi.
         z_nodes, z_features: the samples, ``[n, J, d]`` and ``[l, J, d]``.
+            Without a feature side, decoded, features and z_features are None.
         warmup: t in [0, 1].
         seed: of the drawn non-edges.
     """
-    num_nodes, num_features = targets.features.shape
+    num_nodes = targets.features.shape[0]
+    num_features = 0 if features is None else targets.features.shape[1]
     mean = config.scaling == "mean"
-    reduction = "mean" if mean else "sum"
-    link_norm = feature_norm = link_weight = feature_weight = 1.0
-    if mean:
-        dtype = z_nodes.dtype
-        link_norm, link_weight = balance(2.0 * targets.masked_edges, num_nodes**2, binary=True)
-        feature_norm, feature_weight = balance(
-            targets.features.values.sum(dtype=torch.float64),
-            num_nodes * num_features,
-            binary=config.likelihood == "bernoulli",
-        )
-        feature_norm, feature_weight = feature_norm.to(dtype), feature_weight.to(dtype)
+    link_norm, link_weight = balance(2.0 * targets.masked_edges, num_nodes**2, binary=True) if mean else (1.0, 1.0)
     link = link_norm * ops.link_likelihood(
         z_links,
         targets.adjacency,
         pos_weight=link_weight,
         negatives=targets.adjacency.nnz // 2 if config.negatives == "edges" else config.negatives,
         seed=seed,
-        reduction=reduction,
+        reduction="mean" if mean else "sum",
     )
-    feature = feature_norm * ops.feature_likelihood(
-        decoded.hidden,
-        decoded.weight,
-        targets.features,
-        likelihood=config.likelihood,
-        pos_weight=feature_weight,
-        log_var_weight=decoded.log_var_weight,
-        reduction=reduction,
-    )
+    likelihoods = {"link": link}
+    if decoded is not None:
+        likelihoods["feature"] = _feature_term(config, targets.features, decoded)
     # As in the released program: means over rows, divided by the number of rows once more. Its prior counts nodes and
     # features apart, its mixture both together, so that this is not a bound; scaling="sum" is.
-    node_scale = 1 / num_nodes**2 if mean else 1.0
-    feature_scale = 1 / num_features**2 if mean else 1.0
-    prior = node_scale * standard_normal(z_nodes) + feature_scale * standard_normal(z_features)
-    mixture = log_mixture(config.mixture, (z_nodes, nodes), (z_features, features))
+    rows = [(z_nodes, nodes)] if features is None else [(z_nodes, nodes), (z_features, features)]
+    prior = sum((1 / z.shape[0] ** 2 if mean else 1.0) * standard_normal(z) for z, _ in rows)
+    mixture = log_mixture(config.mixture, rows)
     if mean:
         mixture = mixture / (num_nodes + num_features) ** 2
-    loss = -ops.importance_bound(link + feature, prior, mixture, warmup=warmup)
-    parts = {"link": link, "feature": feature, "prior": prior, "mixture": mixture}
+    loss = -ops.importance_bound(sum(likelihoods.values()), prior, mixture, warmup=warmup)
+    parts = {**likelihoods, "prior": prior, "mixture": mixture}
     return Output(loss, {name: part.detach().mean() for name, part in parts.items()})
+
+
+def _feature_term(config, features: SparseMatrix, decoded: Decoded) -> torch.Tensor:
+    """log p(X given the samples), ``[J]``, balanced as the released program does where means are taken."""
+    mean = config.scaling == "mean"
+    norm = weight = 1.0
+    if mean:
+        total = features.values.sum(dtype=torch.float64)
+        cells = features.shape[0] * features.shape[1]
+        norm, weight = (
+            number.to(features.dtype) for number in balance(total, cells, binary=config.likelihood == "bernoulli")
+        )
+    return norm * ops.feature_likelihood(
+        decoded.hidden,
+        decoded.weight,
+        features,
+        likelihood=config.likelihood,
+        pos_weight=weight,
+        log_var_weight=decoded.log_var_weight,
+        reduction="mean" if mean else "sum",
+    )
 
 
 def standard_normal(z: torch.Tensor) -> torch.Tensor:
@@ -147,10 +154,13 @@ def standard_normal(z: torch.Tensor) -> torch.Tensor:
     return -0.5 * (z.square().sum(dim=(0, 2)) + size * math.log(2 * math.pi))
 
 
-def log_mixture(form: str, nodes: tuple[torch.Tensor, Posterior], features: tuple[torch.Tensor, Posterior]):
-    """log Omega_j: "per_node" sums a mixture per row; "joint" mixes the densities of all rows together."""
-    (z_nodes, node_psi), (z_features, feature_psi) = nodes, features
+def log_mixture(form: str, rows: Sequence[tuple[torch.Tensor, Posterior]]) -> torch.Tensor:
+    """log Omega_j: "per_node" sums a mixture per row; "joint" mixes the densities of all rows together.
+
+    Args:
+        rows: samples and draws of psi: of the nodes, and of the features where they are embedded.
+    """
     if form == "per_node":
-        return ops.mixture_density(z_nodes, *node_psi) + ops.mixture_density(z_features, *feature_psi)
-    components = ops.component_log_density(z_nodes, *node_psi) + ops.component_log_density(z_features, *feature_psi)
+        return sum(ops.mixture_density(z, *psi) for z, psi in rows)
+    components = sum(ops.component_log_density(z, *psi) for z, psi in rows)
     return torch.logsumexp(components, dim=1) - math.log(components.shape[1])

@@ -19,7 +19,8 @@ import torch
 from .backends import instruction_set
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
-FILES = (RESULTS, MODEL, EMBEDDING, PICTURE)
+CHECKPOINT = "checkpoint.safetensors"
+FILES = (RESULTS, MODEL, EMBEDDING, PICTURE, CHECKPOINT)
 SCORE_NAMES = {"auc": "AUC", "ap": "AP", "mse": "MSE", "accuracy": "accuracy"}
 
 

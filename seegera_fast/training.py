@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from .checkpoint import Best, Checkpoint, State, adam_state, fingerprint, restore_adam
+from .graph import Graph
 from .model import SeeGera
 from .seeds import derive_seed
+from .signals import stop_on_signals
 
 Scores = dict[str, float]
 
@@ -106,9 +109,9 @@ class Training:
             step), the validation scores by name (in the epochs that have them) and "seconds", the epoch's wall time.
         epochs: how many were trained.
         best_epoch: the one whose weights the model carries.
-        seconds: wall time.
+        seconds: wall time, that of an earlier part of a resumed run included.
         peak_memory: see :func:`peak_memory`.
-        interrupted: stopped from the keyboard.
+        interrupted: stopped by SIGINT (from the keyboard) or SIGTERM.
     """
 
     history: list[dict[str, Any]] = field(repr=False)
@@ -119,13 +122,6 @@ class Training:
     interrupted: bool
 
 
-@dataclass(frozen=True)
-class _Best:
-    epoch: int
-    scores: Scores
-    state: dict[str, torch.Tensor]
-
-
 def train(
     model: SeeGera,
     config: TrainingConfig,
@@ -133,18 +129,27 @@ def train(
     seed: int = 0,
     validation: Validation | None = None,
     progress: bool = True,
+    checkpoint: Checkpoint | None = None,
+    data: Graph | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> Training:
     """Trains a model on the graph it was built with and leaves the weights of the best epoch in it.
 
     Epoch ``e`` draws from ``derive_seed(seed, e)``, so that the run depends on the seed alone. An interrupt from the
-    keyboard ends the run early; before the end of the first epoch it goes through.
+    keyboard ends the run early; before the end of the first epoch it goes through. With a checkpoint, the first SIGINT
+    or SIGTERM ends it after the epoch, with the state written, and a second one at once.
 
     Args:
         validation: None: there is no early stopping, and the weights are those of the last epoch.
         progress: a bar on stderr, where that is a terminal.
+        checkpoint: where the state is kept, and whether the run goes on from there.
+        data: the graph that all of the run follows from, where that is not the model's; a checkpoint knows it again.
+        fields: further settings of the run by name, which a checkpoint must share.
 
     Raises:
         TrainingFailure: the loss or a term of it is NaN or infinite.
+        ValueError: a checkpoint of another graph or configuration, or an unreadable one.
+        OSError: the checkpoint can't be written.
     """
     device = next(model.parameters()).device
     optimizer = torch.optim.Adam(
@@ -153,27 +158,62 @@ def train(
         weight_decay=config.weight_decay,
         fused=device.type in ("cpu", "cuda"),
     )
+    identity: dict[str, Any] = {}
+    resumed = None
+    if checkpoint is not None:
+        identity = _identity(model, config, seed, data, fields or {})
+        resumed = checkpoint.begin(identity)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     history: list[dict[str, Any]] = []
-    best: _Best | None = None
+    best: Best | None = None
     interrupted = False
     start = time.perf_counter()
-    bar = tqdm(total=config.epochs, unit="epoch", file=sys.stderr, disable=None if progress else True)
+    earlier_peak = None
+    if resumed is not None:
+        model.load_state_dict(resumed.weights)
+        restore_adam(model, optimizer, resumed.adam)
+        history, best, earlier_peak = resumed.history, resumed.best, resumed.peak_memory
+        start -= resumed.seconds
+
+    def state() -> State:
+        return State(
+            epoch=len(history),
+            history=history,
+            best=best,
+            weights=model.state_dict(),
+            adam=adam_state(model, optimizer),
+            seconds=time.perf_counter() - start,
+            peak_memory=_larger(peak_memory(device), earlier_peak),
+        )
+
+    bar = tqdm(
+        total=config.epochs,
+        initial=len(history),
+        unit="epoch",
+        file=sys.stderr,
+        disable=None if progress else True,
+    )
     try:
-        for epoch in range(1, config.epochs + 1):
-            begin = time.perf_counter()
-            record: dict[str, Any] = {"epoch": epoch, **_step(model, optimizer, config, seed, epoch)}
-            scores: Scores = {}
-            if validation is not None and config.evaluates(epoch):
-                scores = validation.score(epoch)
-            history.append({**record, **scores, "seconds": time.perf_counter() - begin})
-            if validation is not None and scores and (best is None or validation.improves(scores, best.scores)):
-                best = _Best(epoch, scores, _copy_of(model))
-            bar.update()
-            bar.set_postfix({"loss": record["loss"], **(best.scores if best else {})}, refresh=False)
-            if best is not None and config.patience is not None and epoch - best.epoch > config.patience:
-                break
+        with stop_on_signals(active=checkpoint is not None) as stop:
+            for epoch in range(len(history) + 1, config.epochs + 1):
+                begin = time.perf_counter()
+                record: dict[str, Any] = {"epoch": epoch, **_step(model, optimizer, config, seed, epoch)}
+                scores: Scores = {}
+                if validation is not None and config.evaluates(epoch):
+                    scores = validation.score(epoch)
+                history.append({**record, **scores, "seconds": time.perf_counter() - begin})
+                if validation is not None and scores and (best is None or validation.improves(scores, best.scores)):
+                    best = Best(epoch, scores, _copy_of(model))
+                bar.update()
+                bar.set_postfix({"loss": record["loss"], **(best.scores if best else {})}, refresh=False)
+                if epoch == config.epochs or _out_of_patience(config, epoch, best):
+                    break
+                if checkpoint is not None and (stop.requested or epoch % checkpoint.every == 0):
+                    checkpoint.save(state(), identity)
+                if stop.requested:
+                    interrupted = True
+                    break
     except KeyboardInterrupt:
         if not history:
             raise
@@ -182,16 +222,41 @@ def train(
         bar.close()
     optimizer.zero_grad()
     if best is not None:
-        model.load_state_dict(best.state)
+        model.load_state_dict(best.weights)
     model.eval()
     return Training(
         history=history,
         epochs=len(history),
         best_epoch=best.epoch if best is not None else len(history),
         seconds=time.perf_counter() - start,
-        peak_memory=peak_memory(device),
+        peak_memory=_larger(peak_memory(device), earlier_peak),
         interrupted=interrupted,
     )
+
+
+def _identity(
+    model: SeeGera, config: TrainingConfig, seed: int, data: Graph | None, fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What two runs share that have the same bits."""
+    from . import __version__
+
+    return {
+        "version": __version__,
+        **asdict(model.config),
+        **asdict(config),
+        "seed": seed,
+        "seed of the weights": model.seed,
+        **fields,
+        **fingerprint(model.graph if data is None else data),
+    }
+
+
+def _out_of_patience(config: TrainingConfig, epoch: int, best: Best | None) -> bool:
+    return best is not None and config.patience is not None and epoch - best.epoch > config.patience
+
+
+def _larger(first: int | None, second: int | None) -> int | None:
+    return max((number for number in (first, second) if number is not None), default=None)
 
 
 def _step(

@@ -411,6 +411,8 @@ BAD_OPTIONS = [
     (["train", "--data", "digits", "--split", "0.6,0.6"], ["valid", "0.6", "below 1"]),
     (["train", "--data", "digits", "--seed", "-1"], ["--seed", "'-1'", "from 0"]),
     (["train", "--data", "digits", "--epochs", "many"], ["--epochs", "'many'"]),
+    (["train", "--data", "digits", "--checkpoint-every", "0"], ["--checkpoint-every", "'0'", "1 or more"]),
+    (["train", "--data", "digits", "--set", "checkpoint=c"], ["--set", "checkpoint", "--checkpoint-every"]),
     (["train", "--data", "digits", "--epochs", "0"], ["epochs", "0", "at least 1"]),
     (["train", "--data", "digits", "--device", "gpu"], ["--device", "'gpu'", "cuda"]),
     (["train", "--data", "digits", "--device", "cuda:99"], ["--device", "'cuda:99'", "NVIDIA GPUs"]),
@@ -500,6 +502,40 @@ def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, mon
     assert not (tmp_path / "new").exists()
 
 
+def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_picture):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    command = ["train", *own, "--epochs", 6, "--checkpoint-every", 2, *SMALL]
+    assert run(*command, "--out", whole)[0] == 0
+    assert files_in(whole) == WRITTEN
+    forward, calls = sf.SeeGera.forward, []
+
+    def crashing(model, *arguments, **options):
+        calls.append(None)
+        if len(calls) == 6:
+            raise MemoryError("no memory")
+        return forward(model, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sf.SeeGera, "forward", crashing)
+        refused(run(*command, "--out", out), "no memory")
+    assert files_in(out) == ["checkpoint.safetensors"]
+    refused(
+        run(*command, "--out", out, "--resume", "--seed", 1), "is of another run", "seed (checkpoint: 0, this run: 1)"
+    )
+    status, _, err = run(*command, "--out", out, "--resume")
+    assert status == 0
+    assert f"going on from {out / 'checkpoint.safetensors'}" in err
+    assert files_in(out) == WRITTEN
+    assert (out / "embedding.npy").read_bytes() == (whole / "embedding.npy").read_bytes()
+    assert results_in(out)["scores"] == results_in(whole)["scores"]
+
+    # Without a checkpoint there is nothing to go on from; without --resume one is replaced. Both are said.
+    assert "the run starts at its beginning" in run(*command, "--out", out, "--resume")[2]
+    (out / "checkpoint.safetensors").write_bytes(b"old")
+    assert "will be replaced; --resume goes on" in run(*command, "--out", out)[2]
+    assert files_in(out) == WRITTEN
+
+
 def test_ctrl_c_in_a_terminal(own, tmp_path):
     """The real signal to a real process, whose progress bar says when it trains."""
     out = tmp_path / "out"
@@ -533,7 +569,7 @@ def test_ctrl_c_in_a_terminal(own, tmp_path):
     assert process.returncode == 130
     assert "interrupted" in printed
     assert results_in(out)["interrupted"] is True
-    assert files_in(out) == WRITTEN
+    assert files_in(out) == sorted([*WRITTEN, "checkpoint.safetensors"])
     model = sf.SeeGera.load(out / "model.safetensors", read_graph(*own[1::2]))
     assert np.array_equal(np.load(out / "embedding.npy"), model.embed().numpy())
 

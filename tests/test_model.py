@@ -41,6 +41,8 @@ VARIANTS = [
     {"mixture": "joint", "scaling": "sum", "num_mixture_samples": 2, "num_importance_samples": 2},
     {"negatives": 10, "noise_dim": 1, "noise_prob": 0.2},
     {"negatives": "edges", "noise_dim": 0},
+    {"feature_side": False, "dropout": 0.2},
+    {"feature_side": False, "mixture": "joint", "num_importance_samples": 2},
     {"dropout": 0.3, "structure_masking_rate": 0.4, "feature_masking_rate": 0.3, "num_importance_samples": 2},
     {"dropout": 0.3, "decoder": "mlp", "variant": "independent", "structure_masking_rate": 0.2},
 ]
@@ -52,7 +54,7 @@ def test_every_parameter_gets_a_finite_gradient_and_a_seed_fixes_all(fields):
     model = sf.SeeGera(graph, **SMALL, **fields)
     output = model(graph, seed=5, warmup=0.5)
     output.loss.backward()
-    assert list(output.terms) == ["link", "feature", "prior", "mixture"]
+    assert list(output.terms) == ["link", *["feature"] * fields.get("feature_side", True), "prior", "mixture"]
     assert all(torch.isfinite(term) for term in output.terms.values())
     for name, parameter in model.named_parameters():
         unused = fields.get("feature_embeddings") is False and name.startswith("feature_")
@@ -123,6 +125,35 @@ def test_released_scaling_is_the_mean_of_weighted_cross_entropies():
     normal = torch.distributions.Normal(0, 1)
     prior = normal.log_prob(z).sum() / n**2 + normal.log_prob(z_features).sum() / l**2
     torch.testing.assert_close(output.terms["prior"], prior.detach())
+
+
+@pytest.mark.parametrize("scaling", ["sum", "mean"])
+def test_without_a_feature_side_noise_and_extra_draws_it_is_vgae(scaling):
+    graph = small_graph(binary=False)
+    fields = {"feature_side": False, "noise_dim": 0, "num_mixture_samples": 0, "scaling": scaling}
+    model = sf.SeeGera(graph, **SMALL, **fields)
+    output = model(graph, seed=4, warmup=0.3)
+
+    from seegera_fast.seeds import derive_seed
+
+    nodes, none = model.encode(graph.propagation, graph.features, 1, derive_seed(4, 2))
+    assert none is None
+    z = model._sample(nodes, None, derive_seed(4, 3))[0][:, 0]
+    n, logits = graph.num_nodes, z @ z.T
+    adjacency = graph.adjacency.to_dense()
+    target = adjacency + torch.eye(n, dtype=torch.float64)
+    normal = torch.distributions.Normal
+    divergence = normal(nodes.mean[:, 0], torch.exp(nodes.log_var[:, 0] / 2)).log_prob(z) - normal(0, 1).log_prob(z)
+    if scaling == "sum":
+        expected = 0.3 * divergence.sum() - torch.distributions.Bernoulli(logits=logits).log_prob(target).sum()
+    else:
+        absent = n**2 - adjacency.sum()
+        weight = absent / adjacency.sum()
+        mean = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, pos_weight=weight)
+        expected = n**2 / (2 * absent) * mean + 0.3 * divergence.sum() / n**2
+    torch.testing.assert_close(output.loss, expected, rtol=1e-10, atol=0)
+    with pytest.raises(ValueError, match="feature_side: got False"):
+        model.reconstruct_features([0], [0])
 
 
 def test_gradient_of_the_loss_matches_finite_differences():

@@ -713,6 +713,13 @@ def test_what_counts_as_an_improvement():
         assert higher_accuracy({"valid_accuracy": value}, {"valid_accuracy": 0.5}) == better
 
 
+def test_attributes_need_a_feature_side():
+    with pytest.raises(ValueError, match="feature_side: got False"):
+        tasks.attribute_inference(planted(), feature_side=False)
+    result = tasks.link_prediction(planted(), feature_side=False, epochs=2, **SMALL)
+    assert set(result.history[0]) == {"epoch", "link", "prior", "mixture", "loss", "seconds", "valid_auc", "valid_ap"}
+
+
 def test_result_is_short_in_print():
     assert len(repr(run("link_prediction"))) < 600
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..checkpoint import Checkpoint
 from ..graph import Graph
 from ..model import SeeGera
 from ..training import Scores, Validation, require_finite, train
@@ -36,6 +37,7 @@ def attribute_inference(
     test: float = 0.2,
     *,
     progress: bool = True,
+    checkpoint: Checkpoint | None = None,
     **fields: Any,
 ) -> AttributeInferenceResult:
     """Hides a part of the features, trains, and scores the test part with the weights of the best epoch.
@@ -50,13 +52,16 @@ def attribute_inference(
         seed: of the split, the initial weights and all draws.
         valid, test: shares of the non-zero features, see :func:`split_features`.
         progress: a bar on stderr, where that is a terminal.
+        checkpoint: where the run keeps its state, and whether it goes on from there.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (each row of the features is
             divided by its sum before the split; rows that sum to 1 stay as they are); they override the preset.
 
     Raises:
         TypeError: an argument of a wrong kind; an unknown field, with the nearest ones.
-        ValueError: an unknown preset or variant, a value out of range, an impossible split.
+        ValueError: an unknown preset or variant, a value out of range, an impossible split; a checkpoint of another
+            run.
         TrainingFailure: a number became NaN or infinite.
+        OSError: the checkpoint can't be written.
     """
     settings = resolve(
         "attribute_inference",
@@ -65,8 +70,10 @@ def attribute_inference(
         variant,
         fields,
         own={"normalize_features": False},
-        arguments=("preset", "seed", "valid", "test", "progress"),
+        arguments=("preset", "seed", "valid", "test", "progress", "checkpoint"),
     )
+    if not settings.model.feature_side:
+        raise ValueError("feature_side: got False, want True: attribute inference predicts features")
     graph = normalized(graph, settings.task["normalize_features"])
     split = split_features(graph, valid, test, seed)
     model = SeeGera(split.train, settings.model, seed=seed)
@@ -84,13 +91,23 @@ def attribute_inference(
     validation = None
     if split.valid_pos.shape[0]:
         validation = Validation(lambda epoch: {"valid_mse": valid_error(epoch)}, _improves)
-    training = train(model, settings.training, seed=seed, validation=validation, progress=progress)
+    run_fields = settings.all(task="attribute_inference", seed=seed, valid=valid, test=test)
+    training = train(
+        model,
+        settings.training,
+        seed=seed,
+        validation=validation,
+        progress=progress,
+        checkpoint=checkpoint,
+        data=graph,
+        fields=run_fields,
+    )
     return AttributeInferenceResult(
         **training_fields(training),
         model=model,
         split=split,
         preset=settings.preset,
-        fields=settings.all(task="attribute_inference", seed=seed, valid=valid, test=test),
+        fields=run_fields,
         mse=error(training.best_epoch, split.test_pos, split.test_values, split.test_neg),
         valid_mse=valid_error(training.best_epoch),
     )

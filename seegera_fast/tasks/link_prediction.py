@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..checkpoint import Checkpoint
 from ..graph import Graph
 from ..model import SeeGera
 from ..training import Scores, Validation, require_finite, train
@@ -41,6 +42,7 @@ def link_prediction(
     test: float = 0.1,
     *,
     progress: bool = True,
+    checkpoint: Checkpoint | None = None,
     **fields: Any,
 ) -> LinkPredictionResult:
     """Splits the links, trains, and scores the test part with the weights of the best epoch.
@@ -55,13 +57,16 @@ def link_prediction(
         seed: of the split, the initial weights and all draws.
         valid, test: shares of the links, see :func:`split_links`.
         progress: a bar on stderr, where that is a terminal.
+        checkpoint: where the run keeps its state, and whether it goes on from there.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (each row of the features
             divided by its sum); they override the preset.
 
     Raises:
         TypeError: an argument of a wrong kind; an unknown field, with the nearest ones.
-        ValueError: an unknown preset or variant, a value out of range, an impossible split.
+        ValueError: an unknown preset or variant, a value out of range, an impossible split; a checkpoint of another
+            run.
         TrainingFailure: a number became NaN or infinite.
+        OSError: the checkpoint can't be written.
     """
     settings = resolve(
         "link_prediction",
@@ -70,7 +75,7 @@ def link_prediction(
         variant,
         fields,
         own={"normalize_features": False},
-        arguments=("preset", "seed", "valid", "test", "progress"),
+        arguments=("preset", "seed", "valid", "test", "progress", "checkpoint"),
     )
     graph = normalized(graph, settings.task["normalize_features"])
     split = split_links(graph, valid, test, seed)
@@ -83,7 +88,17 @@ def link_prediction(
         return {"valid_auc": auc, "valid_ap": ap}
 
     validation = Validation(scores, _improves) if split.valid_pos.shape[0] else None
-    training = train(model, settings.training, seed=seed, validation=validation, progress=progress)
+    run_fields = settings.all(task="link_prediction", seed=seed, valid=valid, test=test)
+    training = train(
+        model,
+        settings.training,
+        seed=seed,
+        validation=validation,
+        progress=progress,
+        checkpoint=checkpoint,
+        data=graph,
+        fields=run_fields,
+    )
     embedding = model.embed()
     require_finite(training.best_epoch, "the embeddings", embedding)
     valid_auc, valid_ap = pair_metrics(embedding, split.valid_pos, split.valid_neg)
@@ -93,7 +108,7 @@ def link_prediction(
         model=model,
         split=split,
         preset=settings.preset,
-        fields=settings.all(task="link_prediction", seed=seed, valid=valid, test=test),
+        fields=run_fields,
         auc=auc,
         ap=ap,
         valid_auc=valid_auc,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from ..checkpoint import Checkpoint
 from ..graph import Graph
 from ..model import SeeGera
 from ..training import Scores, Validation, require_finite
@@ -75,6 +76,7 @@ def node_classification(
     *,
     public: bool | None = None,
     progress: bool = True,
+    checkpoint: Checkpoint | None = None,
     **fields: Any,
 ) -> NodeClassificationResult:
     """Trains without labels and scores the embeddings with a logistic regression every ``evaluate_every`` epochs.
@@ -90,14 +92,17 @@ def node_classification(
         train, valid: shares of the labelled nodes in a random split, see :func:`split_nodes`.
         public: take the split in ``graph.masks``; None: where it is there.
         progress: a bar on stderr, where that is a terminal.
+        checkpoint: where the run keeps its state, and whether it goes on from there.
         fields: any field of SeeGeraConfig or TrainingConfig, ``classifier_epochs``, ``classifier_learning_rate``,
             ``classifier_weight_decay``, ``classifier_dropout``, and ``normalize_features`` (each row of the features
             divided by its sum); they override the preset.
 
     Raises:
         TypeError: an argument of a wrong kind; an unknown field, with the nearest ones.
-        ValueError: an unknown preset or variant, a value out of range, no labels, no nodes to train on.
+        ValueError: an unknown preset or variant, a value out of range, no labels, no nodes to train on; a checkpoint
+            of another run.
         TrainingFailure: a number became NaN or infinite.
+        OSError: the checkpoint can't be written.
     """
     defaults = {f"classifier_{field.name}": field.default for field in dataclasses.fields(ClassifierConfig)}
     settings = resolve(
@@ -107,7 +112,7 @@ def node_classification(
         variant,
         fields,
         own={"normalize_features": False, **defaults},
-        arguments=("preset", "seed", "train", "valid", "public", "progress"),
+        arguments=("preset", "seed", "train", "valid", "public", "progress", "checkpoint"),
         training={"patience": None},
     )
     classifier = ClassifierConfig(**{name.removeprefix("classifier_"): settings.task[name] for name in defaults})
@@ -131,7 +136,17 @@ def node_classification(
     validation = None
     if split.valid.shape[0]:
         validation = Validation(lambda epoch: {"valid_accuracy": fit(epoch).valid_accuracy}, _improves)
-    training = train_model(model, settings.training, seed=seed, validation=validation, progress=progress)
+    run_fields = settings.all(task="node_classification", seed=seed, train=train, valid=valid, public=public)
+    training = train_model(
+        model,
+        settings.training,
+        seed=seed,
+        validation=validation,
+        progress=progress,
+        checkpoint=checkpoint,
+        data=graph,
+        fields=run_fields,
+    )
     # The same weights and seed give the same classifier as at the best epoch.
     best = fit(training.best_epoch)
     return NodeClassificationResult(
@@ -139,7 +154,7 @@ def node_classification(
         model=model,
         split=split,
         preset=settings.preset,
-        fields=settings.all(task="node_classification", seed=seed, train=train, valid=valid, public=public),
+        fields=run_fields,
         accuracy=best.test_accuracy,
         valid_accuracy=best.valid_accuracy,
     )

@@ -1,0 +1,233 @@
+"""Checkpoints: a training run that was stopped goes on to the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from .atomic import written_aside
+from .graph import Graph
+
+FORMAT = "seegera_fast.Checkpoint/1"
+# Groups of tensors in the file; a tensor is called GROUP/NAME.
+WEIGHTS, BEST, ADAM = "weights", "best", "adam"
+HEADER = ("format", "identity", "epoch", "best", "seconds", "peak_memory", "history")
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best epoch so far by validation, its scores and its weights."""
+
+    epoch: int
+    scores: dict[str, float]
+    weights: dict[str, torch.Tensor] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class State:
+    """A training run after some epoch.
+
+    Draws follow from the seed and the number of the epoch, so that no generator has a state to keep; early stopping
+    counts from the best epoch.
+
+    Attributes:
+        epoch: how many are done.
+        history: one record for each.
+        best: None before the first validation.
+        weights: of the model, by name.
+        adam: the optimiser's tensors, as ``PARAMETER/KEY``.
+        seconds: wall time so far.
+        peak_memory: in bytes, None where it is not known.
+    """
+
+    epoch: int
+    history: list[dict[str, Any]] = field(repr=False)
+    best: Best | None
+    weights: dict[str, torch.Tensor] = field(repr=False)
+    adam: dict[str, torch.Tensor] = field(repr=False)
+    seconds: float
+    peak_memory: int | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a training run keeps its state, and how often.
+
+    The file is replaced in one step: whenever the process is killed it is complete, and at most ``every`` epochs are
+    lost. It stays when the run has ended; who keeps the result removes it.
+
+    Attributes:
+        path: a safetensors file: weights, best weights and Adam's state; the rest as JSON in its header.
+        every: written after every so many epochs, at least 1, and where SIGINT (Ctrl-C) or SIGTERM end the run.
+        resume: go on from the file, where it is there. Otherwise the run starts anew and replaces it.
+
+    Raises:
+        TypeError, ValueError: an attribute of a wrong kind or out of range.
+    """
+
+    path: str | os.PathLike[str]
+    every: int = 50
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, (str, os.PathLike)):
+            raise TypeError(f"path: got {type(self.path).__name__}, want a path")
+        if isinstance(self.every, bool) or not isinstance(self.every, int):
+            raise TypeError(f"every: got {self.every!r}, want an int")
+        if self.every < 1:
+            raise ValueError(f"every: got {self.every}, want at least 1")
+        if not isinstance(self.resume, bool):
+            raise TypeError(f"resume: got {self.resume!r}, want True or False")
+
+    def begin(self, identity: Mapping[str, Any]) -> State | None:
+        """The state to go on from; None where the run starts at its first epoch.
+
+        Args:
+            identity: facts by name that the run of the checkpoint must share with this one.
+
+        Raises:
+            OSError: the file could not be written later on.
+            ValueError: it is no checkpoint, or one of another run; names what differs.
+        """
+        path = Path(self.path)
+        if path.is_dir():
+            raise OSError(f"the checkpoint {path} can't be written: it is a folder")
+        try:
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise OSError(f"the checkpoint {path} can't be written: {error.strerror}") from error
+        return read(path, identity) if self.resume and path.exists() else None
+
+    def save(self, state: State, identity: Mapping[str, Any]) -> None:
+        """Replaces the file. Where that fails (a full disk) the earlier one stays, and a warning says so."""
+        try:
+            write(Path(self.path), state, identity)
+        except OSError as error:
+            warnings.warn(
+                f"epoch {state.epoch}: no checkpoint was written, the training goes on ({error})", stacklevel=3
+            )
+
+
+def write(path: Path, state: State, identity: Mapping[str, Any]) -> None:
+    """Writes a state aside and renames it into place."""
+    groups = {WEIGHTS: state.weights, ADAM: state.adam, BEST: state.best.weights if state.best else {}}
+    tensors = {
+        f"{group}/{name}": tensor.detach().cpu().contiguous()
+        for group, members in groups.items()
+        for name, tensor in members.items()
+    }
+    content = {
+        "format": FORMAT,
+        "identity": dict(identity),
+        "epoch": state.epoch,
+        "best": None if state.best is None else {"epoch": state.best.epoch, "scores": state.best.scores},
+        "seconds": state.seconds,
+        "peak_memory": state.peak_memory,
+        "history": state.history,
+    }
+    header = {key: json.dumps(value) for key, value in content.items()}
+    with written_aside(path) as file:
+        try:
+            safetensors.torch.save_file(tensors, file.name, header)
+        except safetensors.SafetensorError as error:
+            raise OSError(f"{path} can't be written: {error}") from error
+
+
+def read(path: Path, identity: Mapping[str, Any]) -> State:
+    """Reads a state, onto the CPU.
+
+    Raises:
+        ValueError: not a checkpoint, or one of another run; names what differs.
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"checkpoint: {path} is not one ({error})") from error
+    if header.get("format") != FORMAT:
+        raise ValueError(f"checkpoint: {path} has format {header.get('format')!r}, want {FORMAT!r}")
+    missing = [key for key in HEADER if key not in header]
+    if missing:
+        raise ValueError(f"checkpoint: {path} lacks {', '.join(missing)} in its header")
+    _check_identity(path, header["identity"], json.loads(json.dumps(dict(identity))))
+    groups: dict[str, dict[str, torch.Tensor]] = {WEIGHTS: {}, ADAM: {}, BEST: {}}
+    for key, tensor in tensors.items():
+        group, _, name = key.partition("/")
+        groups[group][name] = tensor
+    best = header["best"]
+    return State(
+        epoch=header["epoch"],
+        history=header["history"],
+        best=None if best is None else Best(best["epoch"], best["scores"], groups[BEST]),
+        weights=groups[WEIGHTS],
+        adam=groups[ADAM],
+        seconds=header["seconds"],
+        peak_memory=header["peak_memory"],
+    )
+
+
+def _check_identity(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    differing = [
+        f"{name} (checkpoint: {found.get(name, 'absent')}, this run: {wanted.get(name, 'absent')})"
+        for name in {**wanted, **found}
+        if found.get(name, "absent") != wanted.get(name, "absent")
+    ]
+    if differing:
+        raise ValueError(f"checkpoint: {path} is of another run, which differs in {', '.join(differing)}")
+
+
+def fingerprint(graph: Graph) -> dict[str, Any]:
+    """What tells a graph from others, by name: sizes, and digests of all that it holds."""
+    parts = {}
+    for name, matrix in (("adjacency", graph.adjacency), ("features", graph.features)):
+        parts[name] = (matrix.rowptr, matrix.col, matrix.values)
+    if graph.labels is not None:
+        parts["labels"] = (graph.labels,)
+    for name, mask in graph.masks.items():
+        parts[f"mask {name}"] = (mask,)
+    return {
+        "number of nodes": graph.num_nodes,
+        "number of edges": graph.num_edges,
+        "number of features": graph.num_features,
+        "dtype": str(graph.dtype),
+        **{name: _digest(tensors) for name, tensors in parts.items()},
+    }
+
+
+def _digest(tensors: tuple[torch.Tensor, ...]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy())
+    return digest.hexdigest()[:16]
+
+
+def adam_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The optimiser's tensors, as ``PARAMETER/KEY``."""
+    return {
+        f"{name}/{key}": value
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state[parameter].items()
+    }
+
+
+def restore_adam(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Puts back what :func:`adam_state` gave."""
+    numbers = {name: number for number, (name, _) in enumerate(model.named_parameters())}
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for place, tensor in tensors.items():
+        name, _, key = place.rpartition("/")
+        state.setdefault(numbers[name], {})[key] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

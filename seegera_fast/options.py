@@ -1,0 +1,147 @@
+"""The command line's options: how they are read, and those that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from . import backends, datasets
+from .hints import nearest
+
+PROGRAM = "seegera-fast"
+BAD_INPUT = 2
+
+# Fields of a run that have an option of their own.
+OPTION_OF_FIELD = {
+    **{name: f"--{name}" for name in ("preset", "variant", "seed", "epochs")},
+    **dict.fromkeys(("train", "valid", "test", "public"), "--split"),
+    "progress": "--quiet",
+    "checkpoint": "--checkpoint-every",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line; options may not be abbreviated."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{PROGRAM}: error: {message}\n")
+
+    def check_options(self, given: Iterable[str]) -> None:
+        """Refuses an unknown option, with the nearest ones, before what is required is looked for."""
+        known = [option for action in self._actions for option in action.option_strings]
+        for text in given:
+            if text == "--":
+                return
+            option = text.partition("=")[0]
+            if option.startswith("--") and option not in known:
+                self.error(f"unknown option {option}; {nearest(option, known)}; {self.prog} --help lists them")
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text.lower() not in choices:
+            raise argparse.ArgumentTypeError(f"got {text!r}; {nearest(text.lower(), choices)}")
+        return text.lower()
+
+    return check
+
+
+def read_seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"got {text!r}, want an integer from 0 to 2**63 - 1")
+    return int(text)
+
+
+def read_count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, want an integer, 1 or more")
+    return int(text)
+
+
+def read_device(text: str) -> torch.device:
+    if text == "auto":
+        text = "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, index = text.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
+        raise argparse.ArgumentTypeError(f"got {text!r}, want auto, cpu, cuda or cuda:NUMBER")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"got {text!r}, and torch sees {torch.cuda.device_count()} NVIDIA GPUs")
+    return torch.device(text)
+
+
+def read_field(text: str) -> tuple[str, Any]:
+    """``name=value``: true, false and none, an int or a float where the value reads as one, else text."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"got {text!r}, want FIELD=VALUE")
+    if name in OPTION_OF_FIELD:
+        raise argparse.ArgumentTypeError(f"{name} has an option of its own: {OPTION_OF_FIELD[name]}")
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, kind(value)
+    return name, value
+
+
+def read_split(text: str) -> str | tuple[float, float]:
+    if text in ("paper", "released"):
+        return text
+    try:
+        first, second = map(float, text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, want paper, released or two shares such as 0.1,0.2; {nearest(text, ('paper', 'released'))}"
+        ) from None
+    return first, second
+
+
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("graph", "a data set by name, or files of yours")
+    source = group.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--data", type=one_of(*datasets.names()), metavar="NAME", help=f"one of {', '.join(datasets.names())}"
+    )
+    source.add_argument(
+        "--edges",
+        type=Path,
+        metavar="FILE",
+        help="text with two node numbers a line, counted from 0, and a weight if wanted, split at commas or blanks, "
+        "comments after #; or .npz, a square matrix from scipy.sparse.save_npz",
+    )
+    group.add_argument("--root", type=Path, metavar="DIR", help="with --data: folder of the data sets")
+    group.add_argument(
+        "--features",
+        type=Path,
+        metavar="FILE",
+        help="with --edges: a row per node, .npz (scipy.sparse.save_npz), .npy, or text with a line per node. Default: "
+        "the identity",
+    )
+    group.add_argument(
+        "--labels", type=Path, metavar="FILE", help="with --edges: an integer per node, .npy, or text with one a line"
+    )
+    group.add_argument("--weighted", action="store_true", help="with --edges: keep the edge weights in propagation")
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", type=read_device, default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N. Default: auto"
+    )
+    parser.add_argument(
+        "--backend",
+        type=one_of(*backends.BACKENDS),
+        metavar="NAME",
+        help=f"run every operation on one of {', '.join(backends.BACKENDS)}, or fail. Default: the best there is",
+    )
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but warnings and errors")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")

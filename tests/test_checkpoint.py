@@ -1,0 +1,401 @@
+"""Checkpoints: a run that was stopped goes on to the same bits, and nothing else goes on from its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import cases
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from tolerances import assert_same_bits
+
+from seegera_fast import Checkpoint, Graph, SeeGera, atomic, checkpoint, tasks
+
+TASKS = {
+    "link_prediction": (tasks.link_prediction, {}),
+    "attribute_inference": (tasks.attribute_inference, {}),
+    "node_classification": (tasks.node_classification, {"classifier_epochs": 5, "train": 0.4, "valid": 0.3}),
+}
+# All that draws is on.
+FIELDS = {
+    "epochs": 12,
+    "embedding_dim": 4,
+    "hidden_dim": 5,
+    "learning_rate": 1e-2,
+    "weight_decay": 1e-3,
+    "dropout": 0.2,
+    "structure_masking_rate": 0.3,
+    "feature_masking_rate": 0.2,
+    "num_importance_samples": 2,
+    "num_mixture_samples": 2,
+    "negatives": "edges",
+    "evaluate_every": 2,
+    "warmup_epochs": 9,
+    "progress": False,
+}
+
+
+@functools.cache
+def graph() -> Graph:
+    base = cases.graph("random", "binary")
+    return Graph(base.adjacency, base.features, np.arange(17) % 3)
+
+
+def run(task, *, of=None, **fields):
+    function, more = TASKS[task]
+    return function(of or graph(), seed=fields.pop("seed", 5), **{**FIELDS, **more, **fields})
+
+
+@functools.cache
+def whole(task, **fields):
+    """The run that nobody stops."""
+    return run(task, **fields)
+
+
+def stop_at(monkeypatch, epoch, action):
+    """Does something within an epoch."""
+    forward, calls = SeeGera.forward, []
+
+    def counted(model, *arguments, **options):
+        calls.append(None)
+        if len(calls) == epoch:
+            action()
+        return forward(model, *arguments, **options)
+
+    monkeypatch.setattr(SeeGera, "forward", counted)
+    return calls
+
+
+def crash():
+    raise RuntimeError("the power failed")
+
+
+def without_seconds(history):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
+
+
+def assert_same_run(result, expected):
+    assert without_seconds(result.history) == without_seconds(expected.history)
+    assert (result.epochs, result.best_epoch) == (expected.epochs, expected.best_epoch)
+    assert result.fields == expected.fields
+    for name in ("auc", "ap", "mse", "accuracy", "valid_auc", "valid_mse", "valid_accuracy"):
+        assert getattr(result, name, None) == getattr(expected, name, None), name
+    for name, tensor in expected.model.state_dict().items():
+        assert_same_bits(result.model.state_dict()[name], tensor, name=name)
+
+
+def epoch_of(path):
+    with safetensors.safe_open(path, framework="pt") as file:
+        return int(file.metadata()["epoch"])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_that_crashed_goes_on_to_the_same_bits(task, tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 9, crash)
+        with pytest.raises(RuntimeError, match="the power failed"):
+            run(task, checkpoint=Checkpoint(path, every=4))
+    assert epoch_of(path) == 8
+    with monkeypatch.context() as patch:
+        calls = stop_at(patch, 0, crash)
+        result = run(task, checkpoint=Checkpoint(path, every=4, resume=True))
+    assert len(calls) == 4
+    assert not result.interrupted
+    assert_same_run(result, whole(task))
+    assert sum(record["seconds"] for record in result.history) <= result.seconds
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    # Tests that run in the background are started with the signal ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for epoch in (3, 7):
+            with monkeypatch.context() as patch:
+                done = epoch_of(path) if path.exists() else 0
+                stop_at(patch, epoch - done, lambda: os.kill(os.getpid(), number))
+                result = run("link_prediction", checkpoint=Checkpoint(path, resume=True))
+            assert result.interrupted
+            assert result.epochs == epoch_of(path) == epoch
+            assert signal.getsignal(signal.SIGTERM) == handlers[1]
+    finally:
+        signal.signal(signal.SIGINT, handlers[0])
+    result = run("link_prediction", checkpoint=Checkpoint(path, resume=True))
+    assert not result.interrupted
+    assert_same_run(result, whole("link_prediction"))
+
+
+def test_a_second_signal_ends_the_run_at_once(tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+
+    def twice():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        stop_at(patch, 6, twice)
+        result = run("link_prediction", checkpoint=Checkpoint(path, every=4))
+    assert (result.interrupted, result.epochs) == (True, 5)
+    assert epoch_of(path) == 4
+    assert_same_run(
+        run("link_prediction", checkpoint=Checkpoint(path, resume=True)),
+        whole("link_prediction"),
+    )
+
+
+def test_signals_of_the_program_are_left_alone(tmp_path, monkeypatch):
+    """What handles a signal already goes on doing so, and another thread sets no handlers."""
+    caught = []
+    before = signal.signal(signal.SIGTERM, lambda *arguments: caught.append(arguments))
+    try:
+        stop_at(monkeypatch, 3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        result = run("link_prediction", checkpoint=Checkpoint(tmp_path / "c.safetensors"))
+        assert (len(caught), result.interrupted) == (1, False)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    results = []
+    checkpointed = Checkpoint(tmp_path / "d.safetensors")
+    thread = threading.Thread(target=lambda: results.append(run("link_prediction", checkpoint=checkpointed)))
+    thread.start()
+    thread.join()
+    assert_same_run(results[0], whole("link_prediction"))
+
+
+def test_early_stopping_goes_on_counting(tmp_path, monkeypatch):
+    fields = {"patience": 3, "evaluate_every": 1, "epochs": 60}
+    expected = whole("link_prediction", **fields)
+    assert expected.best_epoch + 4 == expected.epochs < 60
+    path = tmp_path / "c.safetensors"
+    with monkeypatch.context() as patch:
+        stop_at(patch, expected.epochs, crash)
+        with pytest.raises(RuntimeError, match="the power failed"):
+            run("link_prediction", checkpoint=Checkpoint(path, every=1), **fields)
+    assert epoch_of(path) == expected.epochs - 1
+    assert_same_run(run("link_prediction", checkpoint=Checkpoint(path, resume=True), **fields), expected)
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import test_checkpoint as here
+from seegera_fast import Checkpoint, atomic
+here.torch.set_num_threads(1)
+path, place = sys.argv[2:]
+kill = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+if place == "epoch":
+    class Patch:
+        setattr = staticmethod(setattr)
+    here.stop_at(Patch, 10, kill)
+else:
+    replace, calls = os.replace, []
+    def counted(*arguments):
+        calls.append(None)
+        kill() if len(calls) == 3 else replace(*arguments)
+    atomic.os.replace = counted
+here.run("node_classification", checkpoint=Checkpoint(path, every=3))
+"""
+
+
+@pytest.mark.parametrize(("place", "epoch"), [("epoch", 9), ("write", 6)])
+def test_a_killed_process_goes_on_to_the_same_bits(place, epoch, tmp_path):
+    """SIGKILL in the middle of an epoch, and when the third checkpoint is written but not yet in place."""
+    path = tmp_path / "c.safetensors"
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(path), place]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert epoch_of(path) == epoch
+    result = run("node_classification", checkpoint=Checkpoint(path, every=3, resume=True))
+    assert_same_run(result, whole("node_classification"))
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """A checkpoint after four epochs."""
+    path = tmp_path / "c.safetensors"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5, crash)
+        with pytest.raises(RuntimeError, match="the power failed"):
+            run("node_classification", checkpoint=Checkpoint(path, every=4))
+    return path
+
+
+def other_graph(**changes):
+    base = graph()
+    parts = {"adjacency": base.adjacency, "features": base.features, "labels": base.labels, **changes}
+    return Graph(parts["adjacency"], parts["features"], parts["labels"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"epochs": 13}, ["epochs (checkpoint: 12, this run: 13)"]),
+        ({"seed": 6}, ["seed (checkpoint: 5, this run: 6)", "seed of the weights (checkpoint: 5"]),
+        ({"dropout": 0.0, "hidden_dim": 6}, ["hidden_dim (checkpoint: 5, this run: 6)", "dropout (checkpoint: 0.2"]),
+        ({"classifier_dropout": 0.5}, ["classifier_dropout (checkpoint: 0.0, this run: 0.5)"]),
+        ({"valid": 0.2}, ["valid (checkpoint: 0.3, this run: 0.2)"]),
+    ],
+)
+def test_another_configuration_is_refused(written, fields, parts):
+    with pytest.raises(ValueError, match=r"c\.safetensors is of another run, which differs in") as caught:
+        run("node_classification", checkpoint=Checkpoint(written, resume=True), **fields)
+    assert all(part in str(caught.value) for part in parts)
+    assert str(caught.value).count("(checkpoint:") == len(parts)
+
+
+def test_another_graph_is_refused(written):
+    base = graph()
+    edges = base.edges()[1:]
+    others = {
+        "labels": other_graph(labels=(base.labels + 1) % 3),
+        "features": other_graph(features=base.features.with_values(0.5 * base.features.values)),
+        "adjacency": other_graph(adjacency=base.with_edges(edges).adjacency),
+    }
+    edge_counts = rf"number of edges \(checkpoint: {base.num_edges}, this run: {base.num_edges - 1}\), adjacency"
+    for name, other in others.items():
+        named = edge_counts if name == "adjacency" else name
+        with pytest.raises(ValueError, match=rf"differs in .*{named} \(checkpoint: "):
+            run("node_classification", of=other, checkpoint=Checkpoint(written, resume=True))
+
+
+def test_another_task_is_refused(written):
+    with pytest.raises(ValueError, match=r"task \(checkpoint: node_classification, this run: link_prediction\)"):
+        run("link_prediction", checkpoint=Checkpoint(written, resume=True))
+
+
+def test_another_version_is_refused(written, monkeypatch):
+    monkeypatch.setattr("seegera_fast.__version__", "99")
+    with pytest.raises(ValueError, match=r"version \(checkpoint: .*, this run: 99\)"):
+        run("node_classification", checkpoint=Checkpoint(written, resume=True))
+
+
+def rewritten(path, change):
+    """The file with another header."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        header, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    safetensors.torch.save_file(tensors, path, change(header))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda header: {**header, "format": json.dumps("seegera_fast.Checkpoint/9")}, "format 'seegera_fast.Check"),
+        (lambda header: {"format": "seegera_fast.SeeGera/1"}, "is not one"),
+        (lambda header: {}, "format None"),
+        (lambda header: {key: header[key] for key in header if key != "best"}, "lacks best in its header"),
+    ],
+)
+def test_another_kind_of_file_is_refused(written, change, words):
+    rewritten(written, change)
+    with pytest.raises(ValueError, match=words):
+        run("node_classification", checkpoint=Checkpoint(written, resume=True))
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"no tensors"])
+def test_a_broken_file_is_refused(content, tmp_path):
+    path = tmp_path / "c.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"checkpoint: .*c\.safetensors is not one"):
+        run("link_prediction", checkpoint=Checkpoint(path, resume=True))
+    assert path.read_bytes() == content
+
+
+def test_without_resume_a_run_starts_anew_and_replaces_the_file(written):
+    result = run("node_classification", checkpoint=Checkpoint(written, every=5))
+    assert_same_run(result, whole("node_classification"))
+    assert epoch_of(written) == 10
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_first_epoch(tmp_path, monkeypatch):
+    calls = stop_at(monkeypatch, 0, crash)
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path, tmp_path / "file" / "c", tmp_path / "absent" / "c"):
+        with pytest.raises(OSError, match=r"the checkpoint .* can't be written"):
+            run("link_prediction", checkpoint=Checkpoint(path))
+    assert not calls
+
+
+def test_a_full_disk_warns_and_keeps_the_earlier_file(tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    replace, calls = os.replace, []
+
+    def fails(*arguments):
+        calls.append(None)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        replace(*arguments)
+
+    monkeypatch.setattr(atomic.os, "replace", fails)
+    with pytest.warns(UserWarning, match=r"epoch 8: no checkpoint was written, the training goes on \(.*No space"):
+        result = run("link_prediction", checkpoint=Checkpoint(path, every=4))
+    assert_same_run(result, whole("link_prediction"))
+    assert epoch_of(path) == 4
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"path": 3}, TypeError),
+        ({"path": "c", "every": 0}, ValueError),
+        ({"path": "c", "every": 1.5}, TypeError),
+        ({"path": "c", "every": True}, TypeError),
+        ({"path": "c", "resume": 1}, TypeError),
+    ],
+)
+def test_attributes_are_checked(fields, error):
+    with pytest.raises(error, match=f"{list(fields)[-1]}: got"):
+        Checkpoint(**fields)
+
+
+def test_a_state_reads_as_it_was_written(tmp_path):
+    state = checkpoint.State(
+        epoch=2,
+        history=[{"epoch": 1, "loss": 0.1 + 0.2}, {"epoch": 2, "loss": 1e-310, "valid_auc": None}],
+        best=checkpoint.Best(1, {"valid_auc": 1 / 3}, {"a.b": cases.normal(3, 2)}),
+        weights={"a.b": cases.normal(3, 2, seed=1)},
+        adam={"a.b/step": torch.tensor(2.0), "a.b/exp_avg": cases.normal(3, 2, seed=2)},
+        seconds=1.5,
+        peak_memory=None,
+    )
+    path = tmp_path / "c.safetensors"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checkpoint.write(path, state, {"seed": 1})
+    found = checkpoint.read(path, {"seed": 1})
+    for part in dataclasses.fields(state):
+        if part.name not in ("best", "weights", "adam"):
+            assert getattr(found, part.name) == getattr(state, part.name)
+    assert (found.best.epoch, found.best.scores) == (1, {"valid_auc": 1 / 3})
+    for group in (lambda each: each.weights, lambda each: each.adam, lambda each: each.best.weights):
+        assert sorted(group(found)) == sorted(group(state))
+        for name, tensor in group(state).items():
+            assert_same_bits(group(found)[name], tensor, name=name)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
+def test_a_checkpoint_from_a_gpu_goes_on_on_a_cpu(tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 9, crash)
+        with pytest.raises(RuntimeError, match="the power failed"):
+            run("link_prediction", of=graph().to("cuda"), checkpoint=Checkpoint(path, every=4))
+    result = run("link_prediction", checkpoint=Checkpoint(path, resume=True))
+    assert result.epochs == 12
+    for record, expected in zip(result.history, whole("link_prediction").history, strict=True):
+        assert record["loss"] == pytest.approx(expected["loss"], rel=1e-3)
