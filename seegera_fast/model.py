@@ -27,6 +27,9 @@ from .seeds import derive_seed
 
 FORMAT = "seegera_fast.SeeGera/1"
 
+# Pairs or entries that are worked out at once.
+PIECE = 65536
+
 _CHOICES = {
     "variant": ("correlated", "independent"),
     "encoder": ("gcn", "mlp"),
@@ -460,8 +463,9 @@ class SeeGera(nn.Module):
 
 
 def pair_scores(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
-    """``sigmoid(e_i . e_k)`` for pairs ``[m, 2]`` of rows of ``[n, d]``; nothing n x n is formed."""
-    return torch.sigmoid((embedding[pairs[:, 0]] * embedding[pairs[:, 1]]).sum(dim=1))
+    """``sigmoid(e_i . e_k)`` for pairs ``[m, 2]`` of rows of ``[n, d]``, in pieces so that memory stays bounded."""
+    products = [(embedding[low] * embedding[high]).sum(dim=1) for low, high in map(torch.t, pairs.split(PIECE))]
+    return torch.sigmoid(torch.cat(products))
 
 
 def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.Tensor:
@@ -469,7 +473,7 @@ def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.
     weight = decoded.weight if decoded.weight.ndim == 3 else decoded.weight[None]
     by_feature = weight.permute(2, 0, 1)  # [l, 1 or J, h]
     pieces = []
-    for row, col in zip(rows.split(65536), cols.split(65536), strict=True):
+    for row, col in zip(rows.split(PIECE), cols.split(PIECE), strict=True):
         pieces.append((decoded.hidden[row] * by_feature[col]).sum(dim=2))
     return torch.cat(pieces) if pieces else decoded.hidden.new_zeros(0, decoded.hidden.shape[1])
 
