@@ -13,6 +13,7 @@ import pytest
 import torch
 from cases import DTYPES, LAYOUTS, laid_out, normal
 from tolerances import assert_close, assert_same_bits
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from seegera_fast import SparseMatrix, backends, ops, reference, use_backend
 from seegera_fast.ops.registry import Operator
@@ -70,6 +71,19 @@ def converted(arguments: Arguments, dtype: torch.dtype, device: str = "cpu") -> 
         return value
 
     return {name: convert(value) for name, value in arguments.items()}
+
+
+class Allocations(TorchDispatchMode):
+    """Keeps the size of the largest tensor that was made, in bytes."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self.largest = max(self.largest, tensor.numel() * tensor.element_size())
+        return out
 
 
 def upstream(output: torch.Tensor) -> torch.Tensor:

@@ -321,6 +321,7 @@ def kernels(monkeypatch):
         for name in ("fused_blocks", "chunk_block", "pair_blocks", "draw_block", "scale_block") if gpu_blocks else ():
             sizes = getattr(module, name)
             monkeypatch.setattr(module, name, lambda *given, sizes=sizes: sizes(*given[:-1], "cuda"))
+        return module
 
     return force
 
@@ -404,3 +405,19 @@ def test_half_precision_is_refused_where_it_is_not_written(column):
     match = r"adjacency: got torch.float64 where z is torch.float16, want torch.float32"
     with use_backend(column.backend), pytest.raises(TypeError, match=match):
         ops.link_likelihood(**given)
+
+
+@pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("form", ["fused", "chunked", "drawn"])
+def test_memory_is_linear_in_the_nodes(column, kernels, form):
+    """No tensor is larger than a chunk, z, the links or the drawn pairs, let alone all scores (1.4 MB)."""
+    module = kernels(fused=form == "fused", chunk=64)
+    given = converted(many_links(torch.float32, 5, n=600), torch.float32, column.device)
+    matrix = given["adjacency"]
+    weight = torch.ones(1, dtype=torch.float64, device=column.device)
+    seed = torch.ones(1, dtype=torch.int64, device=column.device)
+    gaps = matrix.non_edges.gaps
+    with contract.Allocations() as made:
+        negatives = 2000 if form == "drawn" else 0
+        module.link_likelihood(given["z"], matrix.rowptr, matrix.col, gaps, weight, seed, True, negatives, True)
+    assert made.largest <= max(4 * 64 * 64, 4 * 600 * 2 * 5, 8 * matrix.nnz, 16 * negatives) < 1e5

@@ -24,6 +24,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .common import OPTIONS
 from .common.math import bits_of, number_of, softplus, softplus_sigmoid
 from .common.products import multiply, multiply_add
 from .common.random import NEGATIVES, integers
@@ -42,9 +43,6 @@ FUSED_BLOCKS = {
 # Rows of a group of the chunked form, at most; groups are multiples of UNIT rows.
 CHUNK = 2048
 UNIT = 64
-
-# The default for fused multiply-adds differs between versions of Triton.
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 # --- All pairs, fused ------------------------------------------------------------------------------------------------
 
@@ -123,7 +121,7 @@ def fused_blocks(nodes: int, width: int, precision: str, device: str) -> dict[st
 
 
 def fused_options(precision: str) -> dict[str, int | bool]:
-    return {"num_warps": 8, "num_stages": 3 if precision == "ieee" else 2, "enable_fp_fusion": True}
+    return {**OPTIONS, "num_warps": 8, "num_stages": 3 if precision == "ieee" else 2}
 
 
 def all_pairs_fused(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bool) -> torch.Tensor:
@@ -454,14 +452,13 @@ def draw_block(draws: int, device: str) -> int:
 def pair_blocks(nodes: int, width: int, dtype: torch.dtype, device: str) -> dict[str, int]:
     """Rows of a program, pairs of each row and columns that it takes at a time. ``dtype``: of the sums.
 
-    On a GPU 2,048 numbers in float32, 16 of a thread; half as many in float64, or of narrow rows, whose addresses take
-    more registers.
+    On a GPU 8 kB, 16 numbers of a thread in float32; of narrow rows, whose addresses take more registers, 4 kB or 2.
     """
     columns = max(1, min(triton.next_power_of_2(width), 512))
     if device == "cpu":
         rows = min(2**17 // (16 * columns), triton.next_power_of_2(nodes))
         return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": 16, "BLOCK_WIDTH": columns}
-    numbers = (2**13 if columns >= 256 else 2**12) // dtype.itemsize
+    numbers = 2**13 // dtype.itemsize if columns >= 256 else 2**14 // dtype.itemsize**2
     pairs = min(8, numbers // columns)
     return {"BLOCK_ROWS": min(32, numbers // (pairs * columns)), "BLOCK_PAIRS": pairs, "BLOCK_WIDTH": columns}
 

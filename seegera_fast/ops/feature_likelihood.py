@@ -33,31 +33,30 @@ def _fake(
 ):
     num_nodes, num_samples, width = hidden.shape
     num_features = weight.shape[-1]
-    return (
-        hidden.new_empty(num_samples),
-        hidden.new_empty(num_nodes if hidden_gradient else 0, num_samples, width),
-        hidden.new_empty(num_features if weight_gradient else 0, num_samples, width),
-        hidden.new_empty(num_features if log_var_gradient else 0, num_samples, width),
+    sizes = (
+        (num_samples,),
+        (num_nodes if hidden_gradient else 0, num_samples, width),
+        (num_features if weight_gradient else 0, num_samples, width),
+        (num_features if log_var_gradient else 0, num_samples, width),
     )
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    return tuple(hidden.new_empty(size, dtype=dtype) for size in sizes)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
     ctx.save_for_backward(*output[1:])
     ctx.shared_weight = inputs[1].ndim == 2
+    ctx.dtype = inputs[0].dtype
     ctx.set_materialize_grads(False)
 
 
 def _backward(call: Any, ctx: Any, upstream: torch.Tensor | None, *_: None):
     if upstream is None:
         return (None,) * 14
-    by_hidden, by_weight, by_log_var = call(
-        "feature_likelihood_backward", upstream, *ctx.saved_tensors, ctx.shared_weight
-    )
-    wanted = ctx.needs_input_grad
+    gradients = call("feature_likelihood_backward", upstream, *ctx.saved_tensors, ctx.shared_weight)
+    wanted = ctx.needs_input_grad[:3]
     return (
-        by_hidden if wanted[0] else None,
-        by_weight if wanted[1] else None,
-        by_log_var if wanted[2] else None,
+        *(gradient.to(ctx.dtype) if want else None for gradient, want in zip(gradients, wanted, strict=True)),
         *(None,) * 11,
     )
 
@@ -65,13 +64,14 @@ def _backward(call: Any, ctx: Any, upstream: torch.Tensor | None, *_: None):
 # The gradients are linear in the upstream scalars: the kernel makes them for an upstream of one, for each sample its
 # own, while it has the outputs at hand. Backward scales them, and sums those of a shared weight over the samples. They
 # are as large as the samples of H, and for each sample as W: no more than what autograd keeps elsewhere.
-# The order of the second and third is [l, J, h]: by features, as the transposed sparse product makes it.
+# The order of the second and third is [l, J, h]: by features, as the transposed sparse product makes it. Beside float16
+# and bfloat16 all results are float32, so that a large sum neither overflows nor is rounded before it is scaled.
 # With the transpose of X: the sum of squares by its expansion. Without: by tiles of H W.
 OPERATOR = Operator(
     "feature_likelihood(Tensor hidden, Tensor weight, Tensor? log_var_weight, Tensor rowptr, Tensor col, Tensor values,"
     " Tensor? rowptr_t, Tensor? col_t, Tensor? values_t, Tensor pos_weight, int likelihood, bool hidden_gradient,"
     " bool weight_gradient, bool log_var_gradient) -> (Tensor, Tensor, Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -93,7 +93,7 @@ def _fake_backward(upstream, hidden_gradient, weight_gradient, log_var_gradient,
 Operator(
     "feature_likelihood_backward(Tensor upstream, Tensor hidden_gradient, Tensor weight_gradient,"
     " Tensor log_var_gradient, bool shared_weight) -> (Tensor, Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake_backward,
     backward=once_differentiable("feature_likelihood"),
 )
@@ -137,7 +137,8 @@ def feature_likelihood(
     - "gaussian": normal with mean o and log variance ``H V``, V = ``log_var_weight``.
 
     Args:
-        hidden: H, ``[n, J, h]``.
+        hidden: H, ``[n, J, h]``, float32 or float64; with the Triton kernels float16 or bfloat16 too, whose sums are
+            float32.
         weight: W, ``[h, l]``, or one for each sample, ``[J, h, l]``.
         features: X, ``n x l``.
         pos_weight: factor on the terms of ones ("bernoulli" only): a number or a tensor of one element.
@@ -145,18 +146,20 @@ def feature_likelihood(
         reduction: "sum", or "mean": divided by n l.
 
     Returns:
-        ``[J]``. Differentiable in ``hidden``, ``weight`` and ``log_var_weight``.
+        ``[J]``, float32 where hidden is float16 or bfloat16. Differentiable in ``hidden``, ``weight`` and
+        ``log_var_weight``.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.
     """
-    checks.tensor("hidden", hidden, ndim=3)
+    checks.tensor("hidden", hidden, ndim=3, half="feature_likelihood")
     checks.positive("hidden's number of samples", hidden.shape[1])
     checks.sparse("features", features)
     if features.shape[0] != hidden.shape[0]:
         raise ValueError(f"features: got {features.shape[0]} rows, want {hidden.shape[0]}, one per row of hidden")
     leading = (hidden.shape[1],) if isinstance(weight, torch.Tensor) and weight.ndim == 3 else ()
-    checks.tensor("weight", weight, shape=(*leading, hidden.shape[2], features.shape[1]))
+    shape = (hidden.shape[2], features.shape[1])
+    checks.tensor("weight", weight, shape=(*leading, *shape), half="feature_likelihood")
     checks.choice("likelihood", likelihood, LIKELIHOODS)
     if (likelihood == "gaussian") != (log_var_weight is not None):
         raise ValueError(
@@ -164,7 +167,7 @@ def feature_likelihood(
             'goes with "gaussian" and only there'
         )
     if log_var_weight is not None:
-        checks.tensor("log_var_weight", log_var_weight, shape=(hidden.shape[2], features.shape[1]))
+        checks.tensor("log_var_weight", log_var_weight, shape=shape, half="feature_likelihood")
     checks.same_kind(hidden=hidden, weight=weight, log_var_weight=log_var_weight, features=features)
     checks.weight("pos_weight", pos_weight)
     checks.choice("reduction", reduction, ("sum", "mean"))
