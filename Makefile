@@ -7,7 +7,11 @@ PHASE := sh tools/phase.sh
 DATA ?= digits
 PYTHON ?=
 ARGS ?=
+JOBS ?= 2
 comma := ,
+
+# Tests run in several processes, each of one thread where a test asks for no more.
+PYTEST = env OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
 
 # cmake, ninja, ruff and clang-format are those of the environment.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -16,7 +20,7 @@ NATIVE_SOURCES := CMakeLists.txt $(wildcard kernels/cpu/*.* kernels/cpu/common/*
 LIBRARY_SOURCES := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
 # A kernel and its tests have the same base name.
 CPU_TESTS := $(patsubst kernels/cpu/%.cpp,tests/test_%.py,$(wildcard kernels/cpu/*.cpp))
-TRITON_TESTS := $(patsubst kernels/triton/%.py,tests/test_%.py,$(filter-out %/__init__.py,$(wildcard kernels/triton/*.py)))
+TRITON_TESTS := $(patsubst kernels/triton/%.py,tests/test_%.py,$(filter-out %/__init__.py,$(wildcard kernels/triton/*.py))) tests/test_capture.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -39,6 +43,7 @@ help:
 	@echo 'Setting up needs Python 3.10 or later and a C++ compiler. It makes .venv, keeps a torch that is already installed'
 	@echo 'for the Python it finds, and else installs one (without an NVIDIA GPU: the CPU build, if pip can find it).'
 	@echo '  PYTHON=python3.12   the Python to make .venv with'
+	@echo '  JOBS=4              processes for the tests, where 2 are too few'
 	@echo '  SEEGERA_DATA=FOLDER where the data sets are, or are to be downloaded to'
 	@echo '  SEEGERA_CUDA=0      leaves the CUDA library out even where nvcc is found'
 
@@ -46,14 +51,14 @@ run: $(VENV)/.installed $(VENV)/.native
 	@$(PHASE) 'training on $(DATA)' $(PY) -m seegera_fast train --data $(DATA) --out runs/$(DATA) $(ARGS)
 
 test: $(VENV)/.extra-test $(VENV)/.native
-	@$(PHASE) tests $(PY) -m pytest tests $(ARGS)
+	@$(PHASE) tests $(PYTEST) tests $(ARGS)
 
 # Kernels that an ordinary run of the tests leaves out: those for a processor without AVX, and Triton's, which Triton's
 # interpreter runs here whether there is a GPU or not.
 test-kernels: $(VENV)/.extra-test $(VENV)/.native
-	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PY) -m pytest -q -k cpu $(CPU_TESTS)
+	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PYTEST) -q -k cpu $(CPU_TESTS)
 	@if $(PY) -c 'import triton' 2>/dev/null; then \
-		$(PHASE) 'Triton kernels, interpreted' env TRITON_INTERPRET=1 $(PY) -m pytest -q -k triton $(TRITON_TESTS); \
+		$(PHASE) 'Triton kernels, interpreted' env TRITON_INTERPRET=1 $(PYTEST) -q -k triton $(TRITON_TESTS); \
 	else echo 'Triton is not installed: its kernels were not run'; fi
 
 bench: $(VENV)/.extra-bench $(VENV)/.native

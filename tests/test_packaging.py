@@ -39,7 +39,7 @@ print(json.dumps({
     "triton": importlib.util.find_spec("seegera_fast.kernels.triton.sparse_matmul").origin,
     "searched": [str(pathlib.Path(path)) for path in seegera_fast.kernels.__path__],
     "same version": importlib.metadata.version("seegera-fast") == sf.__version__,
-    "presets": (folder / "presets.toml").is_file(),
+    "presets": all((folder / name).is_file() for name in ("presets.toml", "paper.toml")),
     "cpu": sf.backends.info()["cpu"]["available"],
     "instruction set": sf.backends.instruction_set() is not None,
     "results": results,
@@ -148,7 +148,13 @@ def test_sdist_holds_the_sources(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     sources = [p.relative_to(ROOT) for p in (ROOT / "kernels").rglob("*.*") if p.suffix in (".cpp", ".cu", ".h", ".py")]
-    wanted = {"CMakeLists.txt", "LICENSE", "seegera_fast/presets.toml", *(path.as_posix() for path in sources)}
+    wanted = {
+        "CMakeLists.txt",
+        "LICENSE",
+        "seegera_fast/presets.toml",
+        "seegera_fast/paper.toml",
+        *(path.as_posix() for path in sources),
+    }
     assert wanted <= names
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
 

@@ -16,8 +16,11 @@ import cases
 import contract
 import pytest
 import test_component_log_density
+import test_decoder_input
 import test_dropout
+import test_gcn
 import test_mixture_density
+import test_noisy_gcn
 import test_reparameterize
 import torch
 from tolerances import assert_close, assert_same_bits
@@ -26,8 +29,26 @@ from seegera_fast import ops, use_backend
 
 KERNELS = "seegera_fast.kernels.triton"
 # Where block sizes are chosen.
-CHOOSING = ("draw_noise", "dropout", "reparameterize", "draw_subset", "mask_edges", "mask_entries", "common.mixture")
+CHOOSING = (
+    "draw_noise",
+    "dropout",
+    "reparameterize",
+    "draw_subset",
+    "mask_edges",
+    "mask_entries",
+    "sparse_matmul",
+    "noisy_gcn",
+    "common.layer",
+    "common.mixture",
+)
 COLUMN = contract.Column("triton", "cpu")
+
+
+def _popular_features() -> contract.Arguments:
+    """A dense layer over features that nearly all of the rows have: hubs of X^T."""
+    arguments = test_noisy_gcn.layer("path", h=3, num_columns=3, dropout=0.3, dense=True)()
+    return {**arguments, "features": cases.features("dense", 300, 3)}
+
 
 # Operations with gradients, by their class of tests.
 DIFFERENTIABLE = {
@@ -47,6 +68,15 @@ DIFFERENTIABLE = {
         test_component_log_density.TestComponentLogDensity,
         test_mixture_density.mixture(7, 300, 2, 3),
     ),
+    "gcn": (test_gcn.TestGcn, test_gcn.layer("random", h=140, d=130, dropout=0.3)),
+    "noisy_gcn": (test_noisy_gcn.TestNoisyGcn, test_noisy_gcn.layer("random", h=130, c=9, bias=True)),
+    "noisy_gcn with dropout": (test_noisy_gcn.TestNoisyGcn, test_noisy_gcn.layer("hub", h=130, dropout=0.3)),
+    "noisy_gcn with dropout, hubs in X": (
+        test_noisy_gcn.TestNoisyGcn,
+        test_noisy_gcn.layer("hub", "dense", h=3, num_columns=300, dropout=0.3),
+    ),
+    "noisy_gcn with dropout, hubs in X^T": (test_noisy_gcn.TestNoisyGcn, _popular_features),
+    "decoder_input": (test_decoder_input.TestDecoderInput, test_decoder_input.decoded(d=70, h=130, dropout=0.3)),
 }
 
 

@@ -21,36 +21,47 @@ from .common.random import dropout as drop
 def dropout_kernel(
     values,  # [n, S, d], unit stride along a line
     seed,  # [1] int64
-    out,  # [n, S, d]
+    out,  # [n, S, d], unit stride along a line
     lines,  # n * S
     draws,  # S
     width,  # d
     row_stride,
     draw_stride,
+    out_row_stride,
+    out_draw_stride,
+    first_column,  # the column of the draw that belongs to the first number of a line
     threshold,
     scale,  # bits_of(1 / (1 - rate))
     BLOCK_LINES: tl.constexpr,
     BLOCK_GROUPS: tl.constexpr,
 ):
     line, row, draw, group, column = block_of_lines(lines, draws, BLOCK_LINES, BLOCK_GROUPS)
-    inside = (line < lines)[:, None] & (column < width)[None, :]
+    # Whole groups of four columns are drawn, of which a line may begin within the first.
+    group += first_column // 4
+    column -= first_column % 4
+    inside = (line < lines)[:, None] & ((column >= 0) & (column < width))[None, :]
     source = (row * row_stride + draw * draw_stride)[:, None] + column[None, :]
     value = tl.load(values + source, mask=inside, other=0.0)
     words = block_words(tl.load(seed), DROPOUT, row, draw, group)
     kept = drop(value, words, threshold, number_of(scale, value.dtype))
-    tl.store(out + line[:, None] * width + column[None, :], kept, mask=inside)
+    target = (row * out_row_stride + draw * out_draw_stride)[:, None] + column[None, :]
+    tl.store(out + target, kept, mask=inside)
 
 
-def dropout(values: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor) -> torch.Tensor:
-    """``[n, S, d]``, contiguous; see ``ops.dropout``."""
-    values = with_contiguous_lines(values)
-    rows, draws, width = values.shape
-    out = values.new_empty((rows, draws, width))
+def drop_lines(
+    values: torch.Tensor, out: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor, first_column: int = 0
+) -> None:
+    """Dropout of ``[n, S, d]`` into ``out``, which may be ``values``; both with unit stride along a line.
+
+    Args:
+        first_column: where the lines begin in those that the mask is drawn for.
+    """
     if out.numel() == 0:
-        return out
-    lines = rows * draws
-    blocks = block_sizes(lines, width, values.device.type)
-    grid = grid_of_lines(lines, width, blocks)
+        return
+    rows, draws, width = values.shape
+    lines, drawn = rows * draws, first_column % 4 + width
+    blocks = block_sizes(lines, drawn, values.device.type)
+    grid = grid_of_lines(lines, drawn, blocks)
     with torch.cuda.device_of(values):
         dropout_kernel[grid](
             values,
@@ -61,17 +72,27 @@ def dropout(values: torch.Tensor, threshold: int, scale: float, seed: torch.Tens
             width,
             values.stride(0),
             values.stride(1),
+            out.stride(0),
+            out.stride(1),
+            first_column,
             threshold,
             bits_of(scale),
             **blocks,
             **OPTIONS,
         )
+
+
+def dropout(values: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor) -> torch.Tensor:
+    """``[n, S, d]``, contiguous; see ``ops.dropout``."""
+    out = values.new_empty(values.shape)
+    drop_lines(with_contiguous_lines(values), out, threshold, scale, seed)
     return out
 
 
 def ahead_of_time() -> list[tuple]:
     """What ``dropout`` launches on a GPU, to be compiled without one: see tests/ahead_of_time.py."""
-    types = dict.fromkeys(("width", "row_stride", "draw_stride"), "i32:16")
+    divisible = ("width", "row_stride", "draw_stride", "out_row_stride", "out_draw_stride", "first_column")
+    types = dict.fromkeys(divisible, "i32:16")
     types |= {"seed": "*i64", "lines": "i32", "draws": "i32", "threshold": "i64:16", "scale": "i64:16"}
     entries = []
     for dtype in ("fp32", "fp64"):

@@ -226,76 +226,6 @@ def all_pairs_chunked(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bo
 
 
 @triton.jit
-def add_pairs(
-    value,  # [BLOCK_ROWS] float64
-    total,  # [BLOCK_ROWS, BLOCK_WIDTH]: half the gradient
-    own,  # [BLOCK_ROWS, BLOCK_WIDTH]: this tile of the rows
-    row,  # [BLOCK_ROWS] int64
-    other,  # [BLOCK_ROWS, BLOCK_PAIRS] int64: who each row is paired with
-    inside,  # [BLOCK_ROWS, BLOCK_PAIRS]: which pairs there are
-    z,
-    width,
-    row_stride,
-    tile,
-    tiles,
-    linked,
-    apart,
-    BLOCK_WIDTH: tl.constexpr,
-):
-    """Adds ``-linked softplus(-s) - apart softplus(s)`` and, in this tile, half its gradient in the row."""
-    column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-    theirs = tl.load(
-        z + other[:, :, None] * row_stride + column[None, None, :],
-        mask=inside[:, :, None] & (column < width)[None, None, :],
-        other=0.0,
-    ).to(total.dtype)
-    scores = tl.sum(own[:, None, :] * theirs, axis=2)
-    for step in range(1, tiles):
-        column = (tile + step) % tiles * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-        mask = inside[:, :, None] & (column < width)[None, None, :]
-        here = tl.load(z + row[:, None, None] * row_stride + column[None, None, :], mask=mask, other=0.0)
-        there = tl.load(z + other[:, :, None] * row_stride + column[None, None, :], mask=mask, other=0.0)
-        scores += tl.sum(here.to(total.dtype) * there.to(total.dtype), axis=2)
-    off, off_slope = softplus_sigmoid(scores)
-    on, on_slope = softplus_sigmoid(-scores)
-    terms = tl.where(inside, linked * on + apart * off, 0.0)
-    slopes = tl.where(inside, linked * on_slope - apart * off_slope, 0.0)
-    return value - tl.sum(terms.to(tl.float64), axis=1), total + tl.sum(slopes[:, :, None] * theirs, axis=1)
-
-
-@triton.jit
-def add_entries(
-    value,
-    total,
-    own,
-    row,
-    rowptr,  # [nodes + 1] int64
-    col,  # int64
-    z,
-    nodes,
-    width,
-    row_stride,
-    tile,
-    tiles,
-    linked,
-    apart,
-    BLOCK_PAIRS: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr,
-):
-    """Adds the pairs of the rows with the columns of their entries."""
-    begin = tl.load(rowptr + row, mask=row < nodes, other=0)
-    end = tl.load(rowptr + row + 1, mask=row < nodes, other=0)
-    for step in range(0, tl.max(end - begin, axis=0), BLOCK_PAIRS):
-        entry = begin[:, None] + step + tl.arange(0, BLOCK_PAIRS)[None, :]
-        inside = entry < end[:, None]
-        other = tl.load(col + entry, mask=inside, other=0)
-        value, total = add_pairs(
-            value, total, own, row, other, inside, z, width, row_stride, tile, tiles, linked, apart, BLOCK_WIDTH
-        )
-    return value, total
-
-
-@triton.jit
 def pair_kernel(
     z,  # [nodes, samples, width], unit stride along a row
     rowptr,  # links: [nodes + 1] int64
@@ -319,7 +249,8 @@ def pair_kernel(
     BLOCK_PAIRS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
 ):
-    """Rows with their links and drawn pairs. Without drawn pairs: what links change in the sum over all pairs.
+    """Rows with themselves, their links and drawn pairs, in this order. Without drawn pairs: what links change in the
+    sum over all pairs.
 
     Programs: for each block of rows all samples, for each sample all tiles of columns.
     """
@@ -335,72 +266,57 @@ def pair_kernel(
     linked = tl.load(pos_weight).to(dtype)
     z += sample * sample_stride
 
+    begin = tl.load(rowptr + row, mask=row < nodes, other=0)
+    links = tl.load(rowptr + row + 1, mask=row < nodes, other=0) - begin
+    count = links + (row < nodes)
+    if DRAWN:
+        drawn_begin = tl.load(drawn_rowptr + row, mask=row < nodes, other=0)
+        count += tl.load(drawn_rowptr + row + 1, mask=row < nodes, other=0) - drawn_begin
     own = tl.load(z + row[:, None] * row_stride + column[None, :], mask=wanted, other=0.0).to(dtype)
     value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
+    # Half the gradient.
     total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=dtype)
-    value, total = add_pairs(
-        value,
-        total,
-        own,
-        row,
-        row[:, None],
-        (row < nodes)[:, None],
-        z,
-        width,
-        row_stride,
-        tile,
-        tiles,
-        linked * self_loops,
-        0.0,
-        BLOCK_WIDTH,
-    )
-    removed: tl.constexpr = 0.0 if DRAWN else -1.0
-    value, total = add_entries(
-        value,
-        total,
-        own,
-        row,
-        rowptr,
-        col,
-        z,
-        nodes,
-        width,
-        row_stride,
-        tile,
-        tiles,
-        linked,
-        removed,
-        BLOCK_PAIRS,
-        BLOCK_WIDTH,
-    )
-    if DRAWN:
-        value, total = add_entries(
-            value,
-            total,
-            own,
-            row,
-            drawn_rowptr,
-            drawn_col,
-            z,
-            nodes,
-            width,
-            row_stride,
-            tile,
-            tiles,
-            0.0,
-            number_of(drawn_weight, dtype),
-            BLOCK_PAIRS,
-            BLOCK_WIDTH,
-        )
+    for start in range(0, tl.max(count, axis=0), BLOCK_PAIRS):
+        place = start + tl.arange(0, BLOCK_PAIRS)[None, :]
+        inside = place < count[:, None]
+        link = (place > 0) & (place <= links[:, None])
+        other = tl.load(col + begin[:, None] + place - 1, mask=link, other=0)
+        other = tl.where(place == 0, row[:, None], other)
+        # The term of a pair is -on softplus(-s) - off softplus(s).
+        on = tl.where(link, linked, tl.where(place == 0, linked * self_loops, 0.0))
+        if DRAWN:
+            drawn = inside & (place > links[:, None])
+            place = place - 1 - links[:, None]
+            other = tl.where(drawn, tl.load(drawn_col + drawn_begin[:, None] + place, mask=drawn, other=0), other)
+            off = tl.where(drawn, number_of(drawn_weight, dtype), 0.0)
+        else:
+            off = tl.where(link, -1.0, 0.0).to(dtype)
+        theirs = tl.load(
+            z + other[:, :, None] * row_stride + column[None, None, :],
+            mask=inside[:, :, None] & (column < width)[None, None, :],
+            other=0.0,
+        ).to(dtype)
+        scores = tl.sum(own[:, None, :] * theirs, axis=2)
+        for step in range(1, tiles):
+            further = (tile + step) % tiles * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
+            mask = inside[:, :, None] & (further < width)[None, None, :]
+            here = tl.load(z + row[:, None, None] * row_stride + further[None, None, :], mask=mask, other=0.0)
+            there = tl.load(z + other[:, :, None] * row_stride + further[None, None, :], mask=mask, other=0.0)
+            scores += tl.sum(here.to(dtype) * there.to(dtype), axis=2)
+        term_off, slope_off = softplus_sigmoid(scores)
+        term_on, slope_on = softplus_sigmoid(-scores)
+        value -= tl.sum(tl.where(inside, on * term_on + off * term_off, 0.0).to(tl.float64), axis=1)
+        slopes = tl.where(inside, on * slope_on - off * slope_off, 0.0)
+        total += tl.sum(slopes[:, :, None] * theirs, axis=1)
     if tile == 0:
         tl.store(partial + sample * blocks + block, tl.sum(value, axis=0))
     if WITH_GRADIENT:
         # A pair is in the sum in both directions, hence the 2.
         total *= 2.0
-        place = gradient + (sample * nodes + row[:, None]) * width + column[None, :]
+        target = gradient + (sample * nodes + row[:, None]) * width + column[None, :]
         if not DRAWN:
-            total += tl.load(place, mask=wanted, other=0.0)
-        tl.store(place, total, mask=wanted)
+            total += tl.load(target, mask=wanted, other=0.0)
+        tl.store(target, total, mask=wanted)
 
 
 @triton.jit
@@ -452,13 +368,13 @@ def draw_block(draws: int, device: str) -> int:
 def pair_blocks(nodes: int, width: int, dtype: torch.dtype, device: str) -> dict[str, int]:
     """Rows of a program, pairs of each row and columns that it takes at a time. ``dtype``: of the sums.
 
-    On a GPU 8 kB, 16 numbers of a thread in float32; of narrow rows, whose addresses take more registers, 4 kB or 2.
+    On a GPU 8 kB, 16 numbers of a thread in float32; 2 kB of narrow rows, whose addresses take more registers.
     """
     columns = max(1, min(triton.next_power_of_2(width), 512))
     if device == "cpu":
         rows = min(2**17 // (16 * columns), triton.next_power_of_2(nodes))
         return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": 16, "BLOCK_WIDTH": columns}
-    numbers = 2**13 // dtype.itemsize if columns >= 256 else 2**14 // dtype.itemsize**2
+    numbers = (2**13 if columns >= 256 else 2**11) // dtype.itemsize
     pairs = min(8, numbers // columns)
     return {"BLOCK_ROWS": min(32, numbers // (pairs * columns)), "BLOCK_PAIRS": pairs, "BLOCK_WIDTH": columns}
 
@@ -648,6 +564,8 @@ def ahead_of_time() -> list[tuple]:
     entries = []
 
     def add(label: str, kernel, constants: dict, options: dict, width: int, **types: str) -> None:
+        # Of one sample with self-loops. Triton compiles a number that is 1 into the kernel.
+        constants |= {name: 1 for name in ("samples", "tiles", "self_loops") if name in kernel.arg_names}
         types |= dict.fromkeys(("rowptr", "col", "drawn_rowptr", "drawn_col", "seed", "gaps", "rows", "others"), "*i64")
         types |= {"pos_weight": "*fp64", "partial": "*fp64", "drawn_weight": "i64"}
         types |= dict.fromkeys(("width", "row_stride", "sample_stride"), "i32:16" if width % 16 == 0 else "i32")

@@ -11,6 +11,8 @@ Every sum has a fixed order: equal inputs give equal bits.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -82,6 +84,46 @@ def row_kernel(
 
 
 @triton.jit
+def row_of(nonzero, rowptr, rows, search_steps):
+    """The row of each non-zero, int64: the last one that begins at it or before it. 2 ** search_steps >= rows."""
+    low = tl.zeros_like(nonzero)
+    high = low + rows
+    for _ in range(search_steps):
+        middle = (low + high) // 2
+        before = tl.load(rowptr + middle) <= nonzero
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle)
+    return low
+
+
+@triton.jit
+def hub_segments(
+    place,  # [BLOCK_ROWS] int64
+    places,
+    rowptr,
+    rows,
+    nnz,
+    search_steps,
+    CHUNK: tl.constexpr,
+):
+    """The hub of each place: the range of its non-zeros in the chunk and whether there is one; its row if it begins
+    there, else -1."""
+    first = place // 2 * CHUNK
+    last = tl.minimum(first + CHUNK, nnz) - 1
+    late = place % 2 == 1
+
+    row = row_of(tl.where(late, last, first), rowptr, rows, search_steps)
+    begin = tl.load(rowptr + row)
+    end = tl.load(rowptr + row + 1)
+
+    wanted = (place < places) & (end - begin > CHUNK) & ((begin > first) | ~late)
+    starting = tl.where(wanted & (begin >= first), row, -1)
+    begin = tl.maximum(begin, first)
+    end = tl.where(wanted, tl.minimum(end, last + 1), begin)
+    return begin, end, wanted, starting
+
+
+@triton.jit
 def segment_kernel(
     rowptr,
     col,
@@ -93,7 +135,7 @@ def segment_kernel(
     nnz,
     width,
     dense_stride,
-    search_steps,  # 2 ** search_steps >= rows
+    search_steps,
     CHUNK: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_NNZ: tl.constexpr,
@@ -105,28 +147,9 @@ def segment_kernel(
     blocks = tl.cdiv(places, BLOCK_ROWS)
     place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
-    first = place // 2 * CHUNK
-    last = tl.minimum(first + CHUNK, nnz) - 1
-    late = place % 2 == 1
-
-    # The row of the first or last non-zero: the last one that begins at it or before it.
-    nonzero = tl.where(late, last, first)
-    low = tl.zeros((BLOCK_ROWS,), dtype=tl.int64)
-    high = low + rows
-    for _ in range(search_steps):
-        middle = (low + high) // 2
-        before = tl.load(rowptr + middle) <= nonzero
-        low = tl.where(before, middle, low)
-        high = tl.where(before, high, middle)
-    begin = tl.load(rowptr + low)
-    end = tl.load(rowptr + low + 1)
-
-    wanted = (place < places) & (end - begin > CHUNK) & ((begin > first) | ~late)
-    row = tl.where(wanted & (begin >= first), low, -1)
+    begin, end, wanted, starting = hub_segments(place, places, rowptr, rows, nnz, search_steps, CHUNK)
     if program < blocks:
-        tl.store(starts + place, row, mask=place < places)
-    begin = tl.maximum(begin, first)
-    end = tl.where(wanted, tl.minimum(end, last + 1), begin)
+        tl.store(starts + place, starting, mask=place < places)
     total = sum_products(begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS)
     tl.store(
         partial + place[:, None] * width + column[None, :], total, mask=wanted[:, None] & (column < width)[None, :]
@@ -182,6 +205,52 @@ def block_sizes(rows: int, width: int, device: str) -> dict[str, int]:
     return {"BLOCK_ROWS": 128 // columns, "BLOCK_NNZ": 8 if columns == 128 else 4, "BLOCK_COLS": columns}
 
 
+def launch_product(
+    row_kernel: Any,
+    segment_kernel: Any,
+    rowptr: torch.Tensor,
+    col: torch.Tensor,
+    out: torch.Tensor,
+    tiles: int,
+    blocks: dict[str, int],
+    **arguments: Any,
+) -> None:
+    """Fills ``out`` ``[rows, width]``: the rows that are no hubs, then the hubs.
+
+    Args:
+        row_kernel, segment_kernel: a pair that computes the same product.
+        tiles: of columns, in that pair.
+        arguments: what both kernels of the pair take besides.
+    """
+    rows, nnz, width = rowptr.numel() - 1, col.numel(), out.shape[1]
+    if out.numel() == 0:
+        return
+    places = 2 * triton.cdiv(nnz, CHUNK)
+    row_blocks, place_blocks = triton.cdiv(rows, blocks["BLOCK_ROWS"]), triton.cdiv(places, blocks["BLOCK_ROWS"])
+    options = {"CHUNK": CHUNK, **OPTIONS}
+    with torch.cuda.device_of(out):
+        row_kernel[(row_blocks * tiles,)](rowptr=rowptr, col=col, out=out, rows=rows, **arguments, **blocks, **options)
+        if nnz <= CHUNK:
+            return
+        partial = out.new_empty((places, width))
+        starts = rowptr.new_empty(places)
+        segment_kernel[(place_blocks * tiles,)](
+            rowptr=rowptr,
+            col=col,
+            partial=partial,
+            starts=starts,
+            rows=rows,
+            nnz=nnz,
+            search_steps=rows.bit_length(),
+            **arguments,
+            **blocks,
+            **options,
+        )
+        tile = {name: blocks[name] for name in ("BLOCK_ROWS", "BLOCK_COLS")}
+        grid = (place_blocks * triton.cdiv(width, blocks["BLOCK_COLS"]),)
+        hub_kernel[grid](rowptr, partial, starts, out, nnz, width, **tile, **options)
+
+
 def sparse_matmul(
     rowptr: torch.Tensor,
     col: torch.Tensor,
@@ -200,43 +269,14 @@ def sparse_matmul(
         rowptr_t, col_t, values_t: the transpose, for the backward pass alone.
         dense: ``[cols, width]``, any strides.
     """
-    rows, nnz, width = rowptr.numel() - 1, col.numel(), dense.shape[1]
+    rows, width = rowptr.numel() - 1, dense.shape[1]
     out = dense.new_empty((rows, width))
-    if rows == 0 or width == 0:
-        return out
     if width > 1 and dense.stride(1) != 1:
         dense = dense.contiguous()
-    stride = dense.stride(0)
-    blocks = block_sizes(rows, width, dense.device.type)
+    blocks = block_sizes(max(1, rows), max(1, width), dense.device.type)
     tiles = triton.cdiv(width, blocks["BLOCK_COLS"])
-    with torch.cuda.device_of(dense):
-        grid = (triton.cdiv(rows, blocks["BLOCK_ROWS"]) * tiles,)
-        row_kernel[grid](rowptr, col, values, dense, out, rows, width, stride, CHUNK=CHUNK, **blocks, **OPTIONS)
-        if nnz <= CHUNK:
-            return out
-        places = 2 * triton.cdiv(nnz, CHUNK)
-        partial = dense.new_empty((places, width))
-        starts = rowptr.new_empty(places)
-        grid = (triton.cdiv(places, blocks["BLOCK_ROWS"]) * tiles,)
-        steps = rows.bit_length()
-        segment_kernel[grid](
-            rowptr,
-            col,
-            values,
-            dense,
-            partial,
-            starts,
-            rows,
-            nnz,
-            width,
-            stride,
-            steps,
-            CHUNK=CHUNK,
-            **blocks,
-            **OPTIONS,
-        )
-        blocks.pop("BLOCK_NNZ")
-        hub_kernel[grid](rowptr, partial, starts, out, nnz, width, CHUNK=CHUNK, **blocks, **OPTIONS)
+    arguments = {"values": values, "dense": dense, "width": width, "dense_stride": dense.stride(0)}
+    launch_product(row_kernel, segment_kernel, rowptr, col, out, tiles, blocks, **arguments)
     return out
 
 

@@ -63,7 +63,7 @@ OPERATOR = Operator(
     "decoder_input(Tensor rowptr, Tensor col, Tensor values, Tensor rowptr_t, Tensor col_t, Tensor values_t,"
     " Tensor z_nodes, Tensor z_features, Tensor weight, bool average_first, int threshold, float scale, Tensor seed)"
     " -> (Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -98,7 +98,7 @@ Operator(
     "decoder_input_backward(Tensor gradient, Tensor rowptr_t, Tensor col_t, Tensor values_t, Tensor z_nodes,"
     " Tensor z_features, Tensor averaged, Tensor weight, bool average_first, int threshold, float scale, Tensor seed,"
     " bool nodes_wanted, bool features_wanted, bool weight_wanted) -> (Tensor, Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake_backward,
     backward=once_differentiable("decoder_input"),
 )

@@ -19,7 +19,7 @@ def _fake(seed, stream, count, chosen):
 
 OPERATOR = Operator(
     "draw_subset(Tensor seed, int stream, int count, int chosen) -> Tensor",
-    columns=("cpu", "triton"),
+    columns=("cpu", "cuda", "triton"),
     fake=_fake,
 )
 

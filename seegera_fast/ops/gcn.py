@@ -42,7 +42,7 @@ def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
 OPERATOR = Operator(
     "gcn(Tensor? rowptr, Tensor? col, Tensor? values, Tensor? rowptr_t, Tensor? col_t, Tensor? values_t, Tensor hidden,"
     " Tensor weight, Tensor? bias, int threshold, float scale, Tensor seed, int activation) -> Tensor",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -79,7 +79,7 @@ Operator(
     "gcn_backward(Tensor gradient, Tensor? output, Tensor? rowptr_t, Tensor? col_t, Tensor? values_t, Tensor hidden,"
     " Tensor weight, int threshold, float scale, Tensor seed, int activation, bool hidden_wanted, bool weight_wanted,"
     " bool bias_wanted) -> (Tensor, Tensor, Tensor)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake_backward,
     backward=once_differentiable("gcn"),
 )

@@ -20,7 +20,7 @@ def _fake(rowptr, col, weight, edge, removed, num_removed):
 OPERATOR = Operator(
     "mask_edges(Tensor rowptr, Tensor col, Tensor weight, Tensor edge, Tensor removed, int num_removed)"
     " -> (Tensor, Tensor, Tensor)",
-    columns=("cpu", "triton"),
+    columns=("cpu", "cuda", "triton"),
     fake=_fake,
 )
 

@@ -19,7 +19,7 @@ def _fake(rowptr, col, values, rowptr_t, col_t, order, removed):
 OPERATOR = Operator(
     "mask_entries(Tensor rowptr, Tensor col, Tensor values, Tensor rowptr_t, Tensor col_t, Tensor order,"
     " Tensor removed) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    columns=("cpu", "triton"),
+    columns=("cpu", "cuda", "triton"),
     fake=_fake,
 )
 

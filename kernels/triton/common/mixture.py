@@ -155,7 +155,7 @@ def sum_kernel(
     chunk = program % chunks
     cell = program // chunks * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
     total = tl.zeros((BLOCK_ROWS, BLOCK_CELLS), dtype=tl.float64)
-    for first in range(0, CHUNK, BLOCK_ROWS):
+    for first in range(0, tl.minimum(CHUNK, rows - chunk * CHUNK), BLOCK_ROWS):
         row = chunk * CHUNK + first + tl.arange(0, BLOCK_ROWS)
         inside = (row < rows)[:, None] & (cell < cells)[None, :]
         total += tl.load(values + row[:, None] * cells + cell[None, :], mask=inside, other=0.0)

@@ -54,6 +54,14 @@ def block_words(seed, stream, row, draw, group):
 
 
 @triton.jit
+def word_at(seed, stream, row, draw, column):
+    """The word, uint32, of each (row, draw, column): integers whose shapes broadcast."""
+    first, second, third, fourth = words_at(seed, stream, row, draw, column // 4)
+    place = column % 4
+    return tl.where(place < 2, tl.where(place == 0, first, second), tl.where(place == 2, third, fourth))
+
+
+@triton.jit
 def happens(words, threshold):
     """Whether the event of each word has happened; its probability is ``threshold / 2^32``."""
     return words.to(tl.int64) < threshold

@@ -1,0 +1,122 @@
+"""``out [n, J, h] = dropout([z | zbar]) W`` with ``zbar = N zF``, where N is X with normalised rows; and its gradients.
+
+With W_z and W_f the halves of W,
+
+    out = z W_z + N (zF W_f)                     the features' side of the product first, or
+    out = dropout(z) W_z + dropout(zbar) W_f     the average first: with dropout there is no other way
+
+In the second form zbar is a second result, which backward takes again. Dense products are torch's (cuBLAS). What is
+dropped is written side by side, [n, J, 2 d], for one product to read; its mask is drawn again in backward.
+
+Floor: 2 J (n + l) d h operations, or 4 n J d h with the average first; 2 nnz J h, or 2 nnz J d. Backward twice that.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import dropout
+from .common.layer import add_product, product, product_over_lines, propagated
+from .common.lines import with_contiguous_lines
+from .dropout import drop_lines
+
+
+def dropped_lines(
+    z_nodes: torch.Tensor, averaged: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor
+) -> torch.Tensor:
+    """``dropout([z | zbar])``, ``[n, J, 2 d]``."""
+    rows, draws, depth = z_nodes.shape
+    joined = z_nodes.new_empty((rows, draws, 2 * depth))
+    drop_lines(with_contiguous_lines(z_nodes), joined[:, :, :depth], threshold, scale, seed)
+    drop_lines(averaged, joined[:, :, depth:], threshold, scale, seed, depth)
+    return joined
+
+
+def decoder_input(
+    rowptr: torch.Tensor,
+    col: torch.Tensor,
+    values: torch.Tensor,
+    rowptr_t: torch.Tensor,
+    col_t: torch.Tensor,
+    values_t: torch.Tensor,
+    z_nodes: torch.Tensor,
+    z_features: torch.Tensor,
+    weight: torch.Tensor,
+    average_first: bool,
+    threshold: int,
+    scale: float,
+    seed: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``[n, J, h]``, and the average ``[n, J, d]`` where it comes first, else empty; see ``ops.decoder_input``."""
+    averaging = (rowptr, col, values)
+    draws, depth = z_nodes.shape[1:]
+    if not average_first:
+        out = propagated(averaging, product(z_features, weight[depth:]))
+        add_product(out, z_nodes, weight[:depth])
+        return out, z_nodes.new_empty((0, draws, depth))
+    averaged = propagated(averaging, z_features)
+    if scale != 1:
+        return product(dropped_lines(z_nodes, averaged, threshold, scale, seed), weight), averaged
+    out = product(z_nodes, weight[:depth])
+    add_product(out, averaged, weight[depth:])
+    return out, averaged
+
+
+def decoder_input_backward(
+    gradient: torch.Tensor,
+    rowptr_t: torch.Tensor,
+    col_t: torch.Tensor,
+    values_t: torch.Tensor,
+    z_nodes: torch.Tensor,
+    z_features: torch.Tensor,
+    averaged: torch.Tensor,
+    weight: torch.Tensor,
+    average_first: bool,
+    threshold: int,
+    scale: float,
+    seed: torch.Tensor,
+    nodes_wanted: bool,
+    features_wanted: bool,
+    weight_wanted: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of z_nodes, z_features and weight, each empty where it is not wanted.
+
+    Args:
+        averaged: the second result of ``decoder_input``.
+    """
+    averaging_t = (rowptr_t, col_t, values_t)
+    gradient = gradient.contiguous()
+    draws, depth = z_nodes.shape[1:]
+    of_nodes = z_nodes.new_empty((0, draws, depth))
+    of_features = z_features.new_empty((0, draws, depth))
+    of_weight = weight.new_empty((2 * depth if weight_wanted else 0, weight.shape[1]))
+    if nodes_wanted:
+        of_nodes = product(gradient, weight[:depth].t())
+        if scale != 1:
+            drop_lines(of_nodes, of_nodes, threshold, scale, seed)
+    if average_first:
+        if weight_wanted and scale != 1:
+            product_over_lines(dropped_lines(z_nodes, averaged, threshold, scale, seed), gradient, of_weight)
+        elif weight_wanted:
+            product_over_lines(z_nodes, gradient, of_weight[:depth])
+            product_over_lines(averaged, gradient, of_weight[depth:])
+        if features_wanted:
+            of_averaged = product(gradient, weight[depth:].t())
+            if scale != 1:
+                drop_lines(of_averaged, of_averaged, threshold, scale, seed, depth)
+            of_features = propagated(averaging_t, of_averaged)
+        return of_nodes, of_features, of_weight
+    if weight_wanted:
+        product_over_lines(z_nodes, gradient, of_weight[:depth])
+    if features_wanted or weight_wanted:
+        of_product = propagated(averaging_t, gradient)
+        if features_wanted:
+            of_features = product(of_product, weight[depth:].t())
+        if weight_wanted:
+            product_over_lines(z_features, of_product, of_weight[depth:])
+    return of_nodes, of_features, of_weight
+
+
+def ahead_of_time() -> list[tuple]:
+    """What ``decoder_input`` launches on a GPU besides sparse_matmul: see tests/ahead_of_time.py."""
+    return dropout.ahead_of_time()

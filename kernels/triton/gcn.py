@@ -1,0 +1,84 @@
+"""``out [n, S, d] = activation(A dropout(H) W + b)``, and its gradients.
+
+Dense products are torch's (cuBLAS). Dropout writes the kept numbers once for the product to read; its mask is drawn
+again in backward. All draws go through the propagation at once, on the narrower side of W; bias and activation follow
+in one pass over the result.
+
+Floor, lines = n S: forward 2 lines h d operations of the dense product and 2 nnz S min(h, d) of the propagation,
+backward twice the first and 2 nnz S d. Memory: H, out and between them a buffer [n, S, min(h, d)] written and read
+once; with dropout one [n, S, h] besides.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .common import layer
+from .common.layer import finish, gradient_of_sums, product, product_over_lines, propagated
+from .dropout import drop_lines, dropout
+
+
+def gcn(
+    rowptr: torch.Tensor | None,
+    col: torch.Tensor | None,
+    values: torch.Tensor | None,
+    rowptr_t: torch.Tensor | None,
+    col_t: torch.Tensor | None,
+    values_t: torch.Tensor | None,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    threshold: int,
+    scale: float,
+    seed: torch.Tensor,
+    activation: int,
+) -> torch.Tensor:
+    """``[n, S, d]``; see ``ops.gcn``. The transpose serves the backward pass."""
+    propagation = (rowptr, col, values)
+    left = dropout(hidden, threshold, scale, seed) if scale != 1 else hidden
+    if weight.shape[1] <= weight.shape[0]:
+        out = propagated(propagation, product(left, weight))
+    else:
+        out = product(propagated(propagation, left), weight)
+    finish(out, out, bias, activation)
+    return out
+
+
+def gcn_backward(
+    gradient: torch.Tensor,
+    output: torch.Tensor | None,
+    rowptr_t: torch.Tensor | None,
+    col_t: torch.Tensor | None,
+    values_t: torch.Tensor | None,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    threshold: int,
+    scale: float,
+    seed: torch.Tensor,
+    activation: int,
+    hidden_wanted: bool,
+    weight_wanted: bool,
+    bias_wanted: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of hidden, weight and bias, each empty where it is not wanted."""
+    inner, width = weight.shape
+    of_hidden = hidden.new_empty((0, hidden.shape[1], inner))
+    of_weight = weight.new_empty((inner if weight_wanted else 0, width if weight_wanted else 0))
+    of_sums, of_bias = gradient_of_sums(gradient, output, activation, summed=bias_wanted)
+    of_bias = of_bias.reshape(width if bias_wanted else 0)
+    if not (hidden_wanted or weight_wanted):
+        return of_hidden, of_weight, of_bias
+    of_product = propagated((rowptr_t, col_t, values_t), of_sums)
+    if weight_wanted:
+        left = dropout(hidden, threshold, scale, seed) if scale != 1 else hidden
+        product_over_lines(left, of_product, of_weight)
+    if hidden_wanted:
+        of_hidden = product(of_product, weight.t())
+        if scale != 1:
+            drop_lines(of_hidden, of_hidden, threshold, scale, seed)
+    return of_hidden, of_weight, of_bias
+
+
+def ahead_of_time() -> list[tuple]:
+    """What ``gcn`` and ``gcn_backward`` launch of the layers' kernels: see tests/ahead_of_time.py."""
+    return layer.ahead_of_time(noise_dim=0)
