@@ -37,7 +37,7 @@ class Contender(nn.Module):
         config = model.config
         if (config.variant, config.encoder, config.decoder) != ("correlated", "gcn", "gcn"):
             raise ValueError("model: want variant 'correlated' with encoder and decoder 'gcn'")
-        self.config, self.graph = config, graph
+        self.config, self.graph, self.device = config, graph, graph.device
         self.samples, self.extra = config.num_importance_samples, config.num_mixture_samples
         self.weights = nn.ParameterDict(
             {name.replace(".", "/"): value.detach().clone() for name, value in model.named_parameters()}
@@ -58,9 +58,9 @@ class Contender(nn.Module):
     def noise(self, draws: int) -> torch.Tensor:
         size = (self.graph.num_nodes, draws, self.config.noise_dim)
         if self.seed is None:
-            return torch.bernoulli(torch.full(size, self.config.noise_prob))
+            return torch.bernoulli(torch.full(size, self.config.noise_prob, device=self.device))
         node_seed = derive_seed(self.seed, 2, 0, 0, 0)
-        return sf.ops.draw_noise(node_seed, *size, self.config.noise_prob)
+        return sf.ops.draw_noise(node_seed, *size, self.config.noise_prob).to(self.device)
 
     def normal(self, index: int, like: torch.Tensor) -> torch.Tensor:
         if self.seed is None:
@@ -76,7 +76,7 @@ class Contender(nn.Module):
 
     def scales(self, present: float, cells: int, binary: bool) -> tuple[float, torch.Tensor]:
         norm, weight = balance(present, cells, binary=binary)
-        return float(norm), weight.float()
+        return float(norm), torch.tensor(float(weight), device=self.device)
 
     def loss(
         self, link: torch.Tensor, feature: torch.Tensor, prior: torch.Tensor, mixture: torch.Tensor, warmup: float
@@ -91,7 +91,7 @@ class Dense(Contender):
     def __init__(self, model: sf.SeeGera, graph: sf.Graph) -> None:
         super().__init__(model, graph)
         self.adjacency, self.features = graph.adjacency.to_scipy(), graph.features.to_scipy().tolil()
-        self.target = graph.adjacency.to_dense() + torch.eye(graph.num_nodes)
+        self.target = graph.adjacency.to_dense() + torch.eye(graph.num_nodes, device=self.device)
 
     def prepare(self) -> tuple[torch.Tensor, int, torch.Tensor]:
         adjacency = self.adjacency.copy()
@@ -103,12 +103,15 @@ class Dense(Contender):
         adjacency.eliminate_zeros()
         looped = adjacency + scipy.sparse.identity(adjacency.shape[0])
         scale = scipy.sparse.diags(np.asarray(looped.sum(1)).ravel() ** -0.5)
-        propagation = torch.from_numpy((scale @ looped @ scale).toarray()).float()
+        propagation = self.uploaded(scale @ looped @ scale)
         features = self.features.copy()
         row, col = features.nonzero()
         gone = random.sample(range(len(row)), int(len(row) * self.config.feature_masking_rate))
         features[row[gone], col[gone]] = 0
-        return propagation, adjacency.nnz // 2, torch.from_numpy(features.toarray()).float()
+        return propagation, adjacency.nnz // 2, self.uploaded(features)
+
+    def uploaded(self, matrix: scipy.sparse.spmatrix) -> torch.Tensor:
+        return torch.from_numpy(matrix.toarray()).float().to(self.device)
 
     def forward(self, propagation: torch.Tensor, edges: int, x: torch.Tensor, warmup: float = 1.0) -> torch.Tensor:
         n, l = x.shape
@@ -186,7 +189,7 @@ class Sparse(Contender):
             _csr(matrix.transposed) for matrix in (features.row_normalized, features.transposed.row_normalized)
         )
         self.x_dense = features.to_dense()
-        self.target = graph.adjacency.to_dense() + torch.eye(graph.num_nodes)
+        self.target = graph.adjacency.to_dense() + torch.eye(graph.num_nodes, device=self.device)
         wrap = torch.compile if compiled else lambda function: function
         self.cross_entropy, self.square = wrap(_cross_entropy), wrap(_square)
         self.density = wrap(_density)
@@ -194,8 +197,8 @@ class Sparse(Contender):
     def prepare(self) -> tuple[torch.Tensor, int]:
         edges = self.graph.edges()
         removed = int(self.config.structure_masking_rate * edges.shape[0])
-        kept = edges[torch.randperm(edges.shape[0])[removed:]]
-        nodes = torch.arange(self.graph.num_nodes)
+        kept = edges[torch.randperm(edges.shape[0], device=self.device)[removed:]]
+        nodes = torch.arange(self.graph.num_nodes, device=self.device)
         row = torch.cat([kept[:, 0], kept[:, 1], nodes])
         col = torch.cat([kept[:, 1], kept[:, 0], nodes])
         scale = torch.bincount(row, minlength=self.graph.num_nodes).float().rsqrt()

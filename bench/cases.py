@@ -68,8 +68,11 @@ CONTENDERS = ("seegera_fast", "torch")
 
 @functools.cache
 def cora_sized() -> sf.Graph:
-    """A random graph of Cora's size, which needs no download."""
-    return random_graph(NODES, degree=4, features=FEATURES)
+    """A random graph of Cora's size, which needs no download, on torch's default device."""
+    device = torch.get_default_device()
+    with torch.device("cpu"):
+        graph = random_graph(NODES, degree=4, features=FEATURES)
+    return graph.to(device)
 
 
 def csr(matrix: sf.SparseMatrix, values: torch.Tensor | None = None) -> torch.Tensor:
@@ -95,15 +98,17 @@ def log_densities(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -
 
 
 def leaf(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
-    """Normal numbers that want a gradient."""
-    return (scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).requires_grad_()
+    """Normal numbers that want a gradient, the same on every device."""
+    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu")
+    return (scale * numbers).to(torch.get_default_device()).requires_grad_()
 
 
 def with_gradients(function: Callable[[], torch.Tensor], leaves: list[torch.Tensor]) -> Callable[[], tuple]:
     """A call that gives the function's value and, for a fixed random gradient of it, the gradients of the leaves."""
     with torch.no_grad():
         value = function()
-    upstream = torch.randn(value.shape, generator=torch.Generator().manual_seed(1), dtype=value.dtype)
+    generator = torch.Generator().manual_seed(1)
+    upstream = torch.randn(value.shape, generator=generator, dtype=value.dtype, device="cpu").to(value.device)
 
     def call() -> tuple[torch.Tensor, ...]:
         value = function()

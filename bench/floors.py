@@ -43,14 +43,16 @@ def best_seconds(call: Callable[[], object], repeats: int = 5) -> float:
     return min(times)
 
 
-def rate_calls(dtype: torch.dtype = torch.float32) -> dict[str, tuple[float, Callable[[], object]]]:
-    """A product of 2,048 x 2,048 and a copy of 256 MB: operations or bytes, and the call."""
-    left, right = torch.randn(2, 2048, 2048, dtype=dtype)
+def rate_calls(
+    dtype: torch.dtype = torch.float32, device: str = "cpu", size: int = 2048, copied: int = 2**28
+) -> dict[str, tuple[float, Callable[[], object]]]:
+    """A product of square matrices and a copy of so many bytes: operations or bytes, and the call."""
+    left, right = torch.randn(2, size, size, dtype=dtype, device=device)
     out = torch.empty_like(left)
-    source = torch.zeros(2**28 // dtype.itemsize, dtype=dtype)
+    source = torch.zeros(copied // dtype.itemsize, dtype=dtype, device=device)
     target = torch.zeros_like(source)
     return {
-        "product": (2 * 2048**3, lambda: torch.mm(left, right, out=out)),
+        "product": (2 * size**3, lambda: torch.mm(left, right, out=out)),
         "copy": (2 * source.numel() * dtype.itemsize, lambda: target.copy_(source)),
     }
 

@@ -16,7 +16,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from .atomic import written_aside
+from .atomic import remove_unfinished, written_aside
 from .graph import Graph
 
 FORMAT = "seegera_fast.Checkpoint/1"
@@ -108,6 +108,7 @@ class Checkpoint:
                 pass
         except OSError as error:
             raise OSError(f"the checkpoint {path} can't be written: {error.strerror}") from error
+        remove_unfinished(path)
         return read(path, identity) if self.resume and path.exists() else None
 
     def save(self, state: State, identity: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The command ``seegera-fast``: train, embed, info."""
+"""The command ``seegera-fast``: train, embed, info; reproduce and sweep come from ``experiments.py``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ import numpy as np
 from . import __version__, backends, datasets, tasks
 from .atomic import written_aside
 from .checkpoint import Checkpoint
+from .experiments import add_experiments
 from .files import read_graph
 from .graph import Graph
 from .hints import nearest
 from .model import SeeGera
 from .options import (
     BAD_INPUT,
+    BROKEN_PIPE,
+    FAILED_TRAINING,
+    INTERRUPTED,
     PROGRAM,
     Parser,
     add_common_options,
@@ -55,8 +59,6 @@ from .tasks import presets
 from .tasks.common import TaskResult, normalized
 from .tasks.protocols import TASKS
 from .training import TrainingFailure
-
-FAILED_TRAINING, INTERRUPTED, BROKEN_PIPE = 3, 130, 141
 
 TRAIN_EXAMPLES = """\
 examples:
@@ -179,6 +181,8 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
     )
     embed.set_defaults(run=_embed)
 
+    experiments = add_experiments(commands)
+
     info = commands.add_parser(
         "info",
         help="versions, devices and backends: what is available, and why the rest is not",
@@ -186,7 +190,7 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
     )
     info.add_argument("--json", action="store_true", help="machine-readable")
     info.set_defaults(run=_info, debug=False)
-    return parser, {"train": train, "embed": embed, "info": info}
+    return parser, {"train": train, "embed": embed, **experiments, "info": info}
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,7 +15,8 @@ from . import backends, datasets
 from .hints import nearest
 
 PROGRAM = "seegera-fast"
-BAD_INPUT = 2
+# Exit statuses.
+BAD_INPUT, FAILED_TRAINING, UNFINISHED, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 130, 141
 
 # Fields of a run that have an option of their own.
 OPTION_OF_FIELD = {
@@ -65,6 +67,20 @@ def read_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, want an integer, 1 or more")
     return int(text)
+
+
+def read_minutes(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"got {text!r}, want a number of minutes, 0 or more")
+
+
+def read_rate(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) < 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"got {text!r}, want a rate in [0, 1)")
 
 
 def read_device(text: str) -> torch.device:

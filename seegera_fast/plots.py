@@ -1,4 +1,4 @@
-"""The picture of a run: loss and validation scores over epochs, and the embedding in two dimensions."""
+"""Pictures: of a run (loss, validation scores, the embedding in two dimensions), and of means over many runs."""
 
 from __future__ import annotations
 
@@ -66,6 +66,125 @@ def _draw_history(figure: Any, history: Sequence[Mapping[str, Any]], best_epoch:
         axes.spines[["top", "right"]].set_visible(False)
     if score_axes.get_legend_handles_labels()[0]:
         score_axes.legend(frameon=False)
+
+
+def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]) -> None:
+    """Draws means as bars with their deviations, a panel for each key, as PNG.
+
+    Args:
+        panels: title -> series -> label of the bar -> mean and deviation (None: no error bar).
+    """
+    figure = _figure(len(panels), height=3.4)
+    series = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
+        labels = list(dict.fromkeys(label for bars in panel.values() for label in bars))
+        width = 0.8 / len(panel)
+        for place, (name, bars) in enumerate(panel.items()):
+            at = [labels.index(label) + (place - (len(panel) - 1) / 2) * width for label in bars]
+            means, deviations = zip(*bars.values(), strict=True)
+            errors = [deviation or 0.0 for deviation in deviations]
+            colour = COLOURS[series.index(name) % len(COLOURS)]
+            axes.bar(at, means, 0.92 * width, yerr=errors, capsize=2, color=colour, error_kw={"linewidth": 1})
+        axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")
+        _zoom(axes, [end for bars in panel.values() for mean, spread in bars.values() for end in _ends(mean, spread)])
+        axes.set_title(title, fontsize=10)
+    _draw_legend(figure, series)
+    figure.savefig(path, format="png")
+
+
+def _ends(mean: float, deviation: float | None) -> tuple[float, float]:
+    return mean - (deviation or 0.0), mean + (deviation or 0.0)
+
+
+def _zoom(axes: Any, ends: Sequence[float]) -> None:
+    """Cuts the axis below the lowest bar's end, as differences are small against the values."""
+    low, high = min(ends), max(ends)
+    margin = 0.25 * (high - low) or 0.05 * abs(high) or 1.0
+    axes.set_ylim(max(low - margin, 0.0), high + margin)
+    axes.grid(axis="y", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save_curves(path: str | Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> None:
+    """Draws lines over epochs, a panel for each key, as PNG.
+
+    Args:
+        panels: title -> name of the line -> epochs and values.
+    """
+    figure = _figure(len(panels), height=2.8)
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
+        for name, points in panel.items():
+            axes.plot(*zip(*points, strict=True), color=COLOURS[names.index(name) % len(COLOURS)], linewidth=1.2)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("epoch")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    _draw_legend(figure, names)
+    figure.savefig(path, format="png")
+
+
+def save_heat_maps(
+    path: str | Path, panels: Mapping[str, Mapping[tuple[float, float], float]], *, x: str, y: str
+) -> None:
+    """Draws values over two rates, the larger the darker, a panel for each key, as PNG.
+
+    Args:
+        panels: title -> rates (x, y) -> value. A cell without a value stays empty.
+        x, y: labels of the axes.
+    """
+    figure = _figure(len(panels), height=4.0)
+    for axes, (title, cells) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
+        across, down = (sorted({rates[side] for rates in cells}) for side in (0, 1))
+        grid = np.full((len(down), len(across)), np.nan)
+        for (first, second), value in cells.items():
+            grid[down.index(second), across.index(first)] = value
+        image = axes.imshow(grid, cmap="Blues", origin="lower", aspect="auto")
+        for row, column in zip(*np.nonzero(~np.isnan(grid)), strict=True):
+            dark = image.norm(grid[row, column]) > 0.6
+            colour = "white" if dark else "black"
+            axes.text(column, row, f"{grid[row, column]:.3g}", ha="center", va="center", color=colour, fontsize=8)
+        axes.set_xticks(range(len(across)), [f"{rate:g}" for rate in across])
+        axes.set_yticks(range(len(down)), [f"{rate:g}" for rate in down])
+        axes.set(xlabel=x, ylabel=y)
+        axes.set_title(title, fontsize=10)
+        figure.colorbar(image, ax=axes, shrink=0.8)
+    figure.savefig(path, format="png")
+
+
+# Panels beside each other.
+MOST_COLUMNS = 4
+
+
+def _figure(panels: int, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(panels, MOST_COLUMNS)
+    figure = Figure(
+        figsize=(max(3.4 * columns, 5), height * -(-panels // columns) + 0.6), dpi=130, layout="constrained"
+    )
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _panels(figure: Any, count: int) -> list[Any]:
+    """The axes of as many panels; what is left over in the last row is hidden."""
+    columns = min(count, MOST_COLUMNS)
+    every = list(figure.subplots(-(-count // columns), columns, squeeze=False).flat)
+    for axes in every[count:]:
+        axes.set_visible(False)
+    return every[:count]
+
+
+def _draw_legend(figure: Any, names: Sequence[str]) -> None:
+    """Below the panels, in as many columns as fit."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=COLOURS[place % len(COLOURS)], label=name) for place, name in enumerate(names)]
+    # A letter is about 0.09 inches wide, the coloured field and the gap take an inch.
+    columns = int(figure.get_figwidth() / (0.09 * max(map(len, names)) + 1))
+    figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(columns, len(names))), frameon=False)
 
 
 def _draw_lines(axes: Any, history: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:

@@ -84,9 +84,14 @@ class OutputFolder:
                 return
 
 
-def write_json(path: Path, content: Any) -> None:
+def json_text(content: Any) -> str:
     """Strict JSON: a NaN or infinite number becomes null."""
-    path.write_text(json.dumps(_plain(content), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes :func:`json_text`."""
+    path.write_text(json_text(content), encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:

@@ -91,9 +91,9 @@ def compile_cuda(operation: str) -> Resources:
 
 
 def _demangle(symbol: str) -> str:
-    name = run(["c++filt", symbol]).stdout.strip()
-    # "void seegera::cuda::(anonymous namespace)::kernel<float, 4>(parameters)"
-    return re.search(r"(\w+(?:<[^()]*>)?)\((?!anonymous namespace)", name)[1]
+    name = run(["c++filt", symbol]).stdout.strip().replace("(anonymous namespace)::", "").replace("seegera::cuda::", "")
+    # "void kernel<float, 4>(parameters)"
+    return re.search(r"(\w+(?:<[^()]*>)?)\(", name)[1]
 
 
 def compile_triton(operation: str) -> Resources:

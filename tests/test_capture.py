@@ -1,5 +1,7 @@
 """What a recorded training step needs: nothing read on the host, seeds in slots; and on a GPU, the step itself."""
 
+import contextlib
+
 import cases
 import pytest
 import torch
@@ -37,12 +39,12 @@ HOST_READS = {
 
 
 def columns():
-    """The backends with a kernel for every operation that this machine can run."""
-    found = [("cpu", "cpu")] if not backends.interpreted() else [("triton", "cpu")]
+    """Where this machine can run every operation by a kernel; on a GPU by the one that is chosen for each."""
+    found = [Column("triton" if backends.interpreted() else "cpu", "cpu")]
     if torch.cuda.is_available():
-        found += [(name, "cuda") for name in ("cuda", "triton")]
+        found += [Column("triton", "cuda"), Column("chosen", "cuda")]
     return [
-        pytest.param(Column(*column), id="-".join(column), marks=[pytest.mark.gpu] if column[1] == "cuda" else [])
+        pytest.param(column, id=str(column), marks=[pytest.mark.gpu] if column.device == "cuda" else [])
         for column in found
     ]
 
@@ -63,7 +65,7 @@ def step(model, seed):
 
 @pytest.fixture(params=columns())
 def column(request):
-    with sf.use_backend(request.param.backend):
+    with contextlib.nullcontext() if request.param.backend == "chosen" else sf.use_backend(request.param.backend):
         yield request.param
 
 

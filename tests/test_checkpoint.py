@@ -221,6 +221,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(place, epoch, tmp_path):
     assert epoch_of(path) == epoch
     result = run("node_classification", checkpoint=Checkpoint(path, every=3, resume=True))
     assert_same_run(result, whole("node_classification"))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.safetensors"]
 
 
 @pytest.fixture

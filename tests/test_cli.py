@@ -603,7 +603,7 @@ def test_module_version_and_closed_pipe():
     assert (closed.returncode, closed.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["embed"], ["info"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["embed"], ["reproduce"], ["sweep"], ["info"]])
 def test_help(run, command):
     status, out, err = run(*command, "--help")
     assert (status, err) == (0, "")

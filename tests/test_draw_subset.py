@@ -21,6 +21,7 @@ def draw(request):
         with use_backend(request.param.backend):
             return ops.draw_subset(*arguments, device=request.param.device, **options)
 
+    function.device = request.param.device
     return function
 
 
@@ -74,7 +75,7 @@ def test_every_element_is_as_likely(draw):
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_seed_of_any_kind(draw, shape):
-    assert_same_bits(draw(torch.full(shape, -7), 50, 20), draw(-7, 50, 20))
+    assert_same_bits(draw(torch.full(shape, -7, device=draw.device), 50, 20), draw(-7, 50, 20))
 
 
 @pytest.mark.parametrize("column", columns("draw_subset", compiled=True))

@@ -86,7 +86,9 @@ REFUSALS = [
 
 def terms(arguments):
     n, _, d = arguments["z"].shape
-    return n * d + arguments["means"].shape[1]
+    # A weight is an exponential of densities, each a sum with an error of its own.
+    largest = d * float(arguments["log_var"].abs().max()) if n * d else 0
+    return n * d + arguments["means"].shape[1] + int(largest**2)
 
 
 def large():

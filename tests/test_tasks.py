@@ -18,7 +18,7 @@ from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import Graph, SeeGera, SeeGeraConfig, tasks
 from seegera_fast.tasks import presets, public_split, split_features, split_links, split_nodes
-from seegera_fast.tasks.node_classification import ClassifierConfig, fit_classifier
+from seegera_fast.tasks.classifier import ClassifierConfig, fit_classifier
 from seegera_fast.training import TrainingConfig, TrainingFailure
 
 TASKS = {

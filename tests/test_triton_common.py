@@ -32,6 +32,7 @@ FUNCTIONS = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "log_one_plus": lambda x: torch.log1p(torch.exp(-x.abs())),
+    "exponential": torch.exp,
 }
 TURNS = {"sine": torch.sin, "cosine": torch.cos}
 # Lines and groups of columns of a block, numbers of a vector.
@@ -70,6 +71,7 @@ def functions_kernel(x, out, COUNT: tl.constexpr):
     tl.store(out + 3 * COUNT + at, math.sigmoid(value))
     tl.store(out + 4 * COUNT + at, math.tanh(value))
     tl.store(out + 5 * COUNT + at, math.log_one_plus(tl.exp(-tl.abs(value))))
+    tl.store(out + 6 * COUNT + at, math.exponential(value))
 
 
 @triton.jit
@@ -172,9 +174,12 @@ def test_integers(results, seed, below):
 def test_functions(results, name, dtype):
     """Good to the last places of each number, however small: the numbers are compared one by one."""
     got, want = results[name, dtype], FUNCTIONS[name](numbers(dtype).double())
-    normal = want.abs() > torch.finfo(dtype).tiny
+    limits = torch.finfo(dtype)
+    small, large = want.abs() <= limits.tiny, want.abs() > limits.max
+    normal = ~(small | large)
     assert_close(got[normal] / want[normal].to(dtype), torch.ones(int(normal.sum()), dtype=torch.float64), name=name)
-    assert (got[~normal].abs() <= torch.finfo(dtype).tiny).all()
+    assert (got[small].abs() <= limits.tiny).all()
+    assert got[large].isinf().all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

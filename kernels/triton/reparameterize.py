@@ -13,6 +13,7 @@ import triton.language as tl
 
 from .common import OPTIONS
 from .common.lines import block_of_lines, block_sizes, grid_of_lines, with_contiguous_lines
+from .common.math import exponential
 from .common.random import block_normals
 
 
@@ -37,7 +38,7 @@ def reparameterize_kernel(
     source = (row * row_stride + draw * draw_stride)[:, None] + column[None, :]
     log_var_source = (row * log_var_row_stride + draw * log_var_draw_stride)[:, None] + column[None, :]
     center = tl.load(mean + source, mask=inside, other=0.0)
-    deviation = tl.exp(0.5 * tl.load(log_var + log_var_source, mask=inside, other=0.0))
+    deviation = exponential(0.5 * tl.load(log_var + log_var_source, mask=inside, other=0.0))
     normals = block_normals(tl.load(seed), row, draw, group, deviation.dtype)
     tl.store(out + line[:, None] * width + column[None, :], center + deviation * normals, mask=inside)
 
@@ -62,7 +63,7 @@ def reparameterize_backward_kernel(
     line, row, variance, group, column = block_of_lines(lines, variances, BLOCK_LINES, BLOCK_GROUPS)
     inside = (line < lines)[:, None] & (column < width)[None, :]
     log_var_source = (row * log_var_row_stride + variance * log_var_draw_stride)[:, None] + column[None, :]
-    deviation = tl.exp(0.5 * tl.load(log_var + log_var_source, mask=inside, other=0.0))
+    deviation = exponential(0.5 * tl.load(log_var + log_var_source, mask=inside, other=0.0))
     number = tl.load(seed)
     total = tl.zeros((BLOCK_LINES, 4 * BLOCK_GROUPS), dtype=deviation.dtype)
     for i in range(shared):

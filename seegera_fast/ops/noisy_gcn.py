@@ -68,7 +68,7 @@ _MATRICES = (
 OPERATOR = Operator(
     f"noisy_gcn({_MATRICES}, Tensor weight, Tensor noise_weight, Tensor? bias, int num_draws, Tensor seed,"
     " int noise_threshold, int threshold, float scale, int activation) -> Tensor",
-    columns=("cpu", "triton"),
+    columns=("cpu", "cuda", "triton"),
     fake=_fake,
     setup_context=_setup_context,
     backward=_backward,
@@ -112,7 +112,7 @@ Operator(
     f"noisy_gcn_backward(Tensor gradient, Tensor? output, {_MATRICES}, int noise_dim, Tensor seed,"
     " int noise_threshold, int threshold, float scale, int activation, bool weight_wanted, bool bias_wanted)"
     " -> (Tensor, Tensor, Tensor)",
-    columns=("cpu", "triton"),
+    columns=("cpu", "cuda", "triton"),
     fake=_fake_backward,
     backward=once_differentiable("noisy_gcn"),
 )

@@ -69,7 +69,6 @@ def attribute_inference(
         preset,
         variant,
         fields,
-        own={"normalize_features": False},
         arguments=("preset", "seed", "valid", "test", "progress", "checkpoint"),
     )
     if not settings.model.feature_side:

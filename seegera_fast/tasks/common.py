@@ -13,9 +13,20 @@ from ..hints import nearest
 from ..model import SeeGera, SeeGeraConfig
 from ..training import Training, TrainingConfig
 from . import presets
+from .classifier import ClassifierConfig
 
 MODEL_FIELDS = [entry.name for entry in fields(SeeGeraConfig)]
 TRAINING_FIELDS = [entry.name for entry in fields(TrainingConfig)]
+# Fields that a task has beside those of the configurations, and where it starts from other defaults.
+OWN_FIELDS: dict[str, dict[str, Any]] = {
+    "link_prediction": {"normalize_features": False},
+    "attribute_inference": {"normalize_features": False},
+    "node_classification": {
+        "normalize_features": False,
+        **{f"classifier_{entry.name}": entry.default for entry in fields(ClassifierConfig)},
+    },
+}
+TRAINING_DEFAULTS = {"node_classification": {"patience": None}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +66,7 @@ def resolve(
     variant: str,
     given: Mapping[str, Any],
     *,
-    own: Mapping[str, Any],
     arguments: tuple[str, ...],
-    training: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Puts together defaults, preset and what the caller gave, in rising order.
 
@@ -66,9 +75,7 @@ def resolve(
         preset: a name; None: that of the graph where there is such a preset, else "default".
         variant: "v1", "v2" or "v3".
         given: fields by name.
-        own: the task's fields and their defaults.
         arguments: the task's further arguments, which a misspelt field may have meant.
-        training: defaults of the task for fields of TrainingConfig.
 
     Raises:
         TypeError: an unknown field, with the nearest ones, or one of a wrong kind.
@@ -76,13 +83,21 @@ def resolve(
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+    if preset is None:
+        preset = graph.name if graph.name in presets.names(task) else presets.DEFAULT
+    return settle(task, preset, variant, given, arguments=arguments)
+
+
+def settle(
+    task: str, preset: str, variant: str, given: Mapping[str, Any], *, arguments: tuple[str, ...] = ()
+) -> Settings:
+    """What :func:`resolve` does once the preset is known."""
+    own = OWN_FIELDS[task]
     known = [*MODEL_FIELDS, *TRAINING_FIELDS, *own, *arguments]
     for name in given:
         if name not in known:
             raise TypeError(f"{task}() got an unknown field {name!r}; {nearest(name, known)}")
-    if preset is None:
-        preset = graph.name if graph.name in presets.names(task) else presets.DEFAULT
-    values = {**own, **(training or {}), **presets.load(task, preset, variant), **given}
+    values = {**own, **TRAINING_DEFAULTS.get(task, {}), **presets.load(task, preset, variant), **given}
     return Settings(
         preset,
         SeeGeraConfig(**{name: values[name] for name in MODEL_FIELDS if name in values}),

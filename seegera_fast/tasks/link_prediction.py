@@ -74,7 +74,6 @@ def link_prediction(
         preset,
         variant,
         fields,
-        own={"normalize_features": False},
         arguments=("preset", "seed", "valid", "test", "progress", "checkpoint"),
     )
     graph = normalized(graph, settings.task["normalize_features"])

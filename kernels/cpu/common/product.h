@@ -33,13 +33,13 @@ torch::stable::Tensor matrix(const T* data, int64_t rows, int64_t columns, int64
 
 // out = a b
 inline void multiply(const torch::stable::Tensor& out, const torch::stable::Tensor& a, const torch::stable::Tensor& b) {
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()));
 }
 
 // out = beta in + alpha a b; in may be out, and is not read where beta is 0.
 inline void multiply_add(const torch::stable::Tensor& out, double beta, const torch::stable::Tensor& in, double alpha,
                          const torch::stable::Tensor& a, const torch::stable::Tensor& b) {
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), in.get(), a.get(), b.get(), beta, alpha));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), in.get(), a.get(), b.get(), beta, alpha));
 }
 
 // Calls work(next) on every thread; next() counts the tasks up. A product in there runs on one thread, so that its bits

@@ -4,12 +4,9 @@
 
 namespace seegera::cuda {
 
-// A rows x cols matrix: the non-zeros of row r are col[e], values[e] for rowptr[r] <= e < rowptr[r + 1].
-template <typename T>
-struct Csr {
+// Where the rows of a CSR matrix lie: row r has the non-zeros e with rowptr[r] <= e < rowptr[r + 1].
+struct RowPointers {
     const int64_t* __restrict__ rowptr;  // [rows + 1]
-    const int64_t* __restrict__ col;     // [nnz]
-    const T* __restrict__ values;        // [nnz]
     int64_t rows;
     int64_t nnz;
 };
@@ -20,14 +17,12 @@ struct Range {
     int64_t end;
 };
 
-template <typename T>
-__device__ __forceinline__ Range row_range(const Csr<T>& matrix, int64_t row) {
+__device__ __forceinline__ Range row_range(const RowPointers& matrix, int64_t row) {
     return {matrix.rowptr[row], matrix.rowptr[row + 1]};
 }
 
 // The row that holds a non-zero: the last r with rowptr[r] <= nonzero. 0 <= nonzero < nnz.
-template <typename T>
-__device__ __forceinline__ int64_t row_of(const Csr<T>& matrix, int64_t nonzero) {
+__device__ __forceinline__ int64_t row_of(const RowPointers& matrix, int64_t nonzero) {
     int64_t low = 0;
     int64_t high = matrix.rows;
     while (high - low > 1) {
@@ -41,13 +36,13 @@ __device__ __forceinline__ int64_t row_of(const Csr<T>& matrix, int64_t nonzero)
     return low;
 }
 
-// ---- Hub rows ----
+// ---- What one warp takes: a row, or a piece of a hub ----
 //
 // The non-zeros of the whole matrix are cut into chunks of kChunk. A row with more than kChunk of them is a hub: one
-// warp would take too long over it, so each chunk that it touches gives a partial sum, and a second pass adds them in
-// the order of the chunks. A chunk is too short to hold a hub whole, so a hub that touches it has its first non-zero
-// (side 0) or, beginning inside it, its last one (side 1): a chunk has two places for partial sums, known without
-// reading the matrix on the host.
+// warp would take too long over it, so each chunk that it touches is a piece of its own. A chunk is too short to hold a
+// hub whole, so a hub that touches it has its first non-zero (side 0) or, beginning inside it, its last one (side 1): a
+// chunk has two places for pieces of hubs, known without reading the matrix on the host. A sum over a hub is one over
+// its pieces, in the order of the chunks.
 
 constexpr int64_t kChunk = 256;
 
@@ -56,20 +51,31 @@ inline int64_t num_chunks(int64_t nnz) { return nnz > kChunk ? (nnz + kChunk - 1
 
 __device__ __forceinline__ bool is_hub(const Range& row) { return row.end - row.begin > kChunk; }
 
-// The non-zeros of a hub that lie in one chunk: one partial sum. Empty where the chunk has no hub on that side.
-struct Segment {
-    int64_t row;
+// Place of the first piece of a hub whose first non-zero is `begin`. The later ones are on side 0 of the next chunks.
+__device__ __forceinline__ int64_t first_place(int64_t begin) { return 2 * (begin / kChunk) + (begin % kChunk != 0); }
+
+// A row, or what a hub has in one chunk.
+struct Piece {
+    int64_t row;  // -1: there is nothing at this place
     Range range;
     bool begins;  // holds the first non-zero of its row
 };
 
-template <typename T>
-__device__ __forceinline__ Segment hub_segment(const Csr<T>& matrix, int64_t chunk, int side) {
-    const int64_t first = chunk * kChunk;
+// Unit u < 2 * chunks is side u % 2 of chunk u / 2, unit 2 * chunks + r is row r unless that is a hub. The places come
+// first: a piece of a hub takes longer than most rows.
+__device__ __forceinline__ Piece piece_at(const RowPointers& matrix, int64_t chunks, int64_t unit) {
+    const Piece nothing = {-1, {0, 0}, false};
+    if (unit >= 2 * chunks) {
+        const int64_t row = unit - 2 * chunks;
+        const Range range = row_range(matrix, row);
+        return is_hub(range) ? nothing : Piece{row, range, true};
+    }
+    const int64_t first = unit / 2 * kChunk;
     const int64_t end = first + kChunk < matrix.nnz ? first + kChunk : matrix.nnz;
-    const int64_t row = row_of(matrix, side == 0 ? first : end - 1);
+    const bool last_side = unit % 2 == 1;
+    const int64_t row = row_of(matrix, last_side ? end - 1 : first);
     const Range whole = row_range(matrix, row);
-    if (!is_hub(whole) || (side == 1 && whole.begin <= first)) return {row, {0, 0}, false};
+    if (!is_hub(whole) || (last_side && whole.begin <= first)) return nothing;
     const Range range = {whole.begin > first ? whole.begin : first, whole.end < end ? whole.end : end};
     return {row, range, range.begin == whole.begin};
 }

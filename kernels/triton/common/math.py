@@ -24,6 +24,25 @@ def number_of(bits, dtype: tl.constexpr):
 
 
 @triton.jit
+def exponential(x):
+    """``exp(x)``, to the last places however large ``x`` is: a GPU's own float32 one loses as many as ``x`` has."""
+    if x.dtype == tl.float64:
+        result = tl.exp(x)
+    else:
+        # Whole powers of two are taken off; beyond these bounds the result is 0 or infinite.
+        bounded = tl.minimum(tl.maximum(x, -104.0), 89.5)
+        power = tl.floor(bounded * 1.44269504 + 0.5)
+        rest = (bounded - power * 0.693359375) + power * 2.12194440e-4
+        # In two factors, either of which is a normal number.
+        whole = power.to(tl.int32)
+        half = whole >> 1
+        first = ((half + 127) << 23).to(tl.float32, bitcast=True)
+        second = ((whole - half + 127) << 23).to(tl.float32, bitcast=True)
+        result = tl.where(x == x, tl.exp(rest) * first * second, x)
+    return result
+
+
+@triton.jit
 def log_one_plus(e):
     """``log(1 + e)`` for ``0 <= e <= 1``, to the last places however small ``e`` is."""
     if e.dtype == tl.float64:

@@ -1,0 +1,560 @@
+"""Tests and benchmarks on an NVIDIA GPU in some minutes, the most important first; nothing is downloaded.
+
+It says what it found, builds the libraries for the card unless they are there and load, runs the GPU tests, the
+benchmarks and compute-sanitizer. After each part the results are written anew, so that a run that is cut off still
+tells something: CARD.json and CARD.md in the folder of --out.
+
+Exit status: 0 all is well; 1 a test failed; 3 a bar was missed; 4 something could not be measured (the first that
+applies). SEEGERA_DATA names the folder of the data sets; those that are not there are left out, and a random graph
+stands in for Cora and for Physics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, ClassVar, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKER = Path(__file__).with_name("device_sections.py")
+DEFAULT_OUT = ROOT / "bench" / "results"
+FAILED, MISSED, UNMEASURED = 1, 3, 4
+
+# Files of GPU tests that come first; the others follow by name.
+FIRST_TESTS = ("sparse_matmul", "link_likelihood", "feature_likelihood", "noisy_gcn", "gcn", "capture")
+
+
+class Bar(NamedTuple):
+    work: str
+    figure: str
+    sign: str
+    limit: float
+
+    def met(self, values: Iterable[float]) -> bool:
+        return all(value >= self.limit if self.sign == ">=" else value <= self.limit for value in values)
+
+
+BARS = {
+    "step": Bar("training step, Cora v3 preset, captured", "times faster than dense", ">=", 20),
+    "link rate": Bar("link_likelihood, all pairs, Physics, d = 512", "of the product rate", ">=", 0.6),
+    "link memory": Bar("link_likelihood, all pairs, Physics, d = 512", "times 4 n d bytes", "<=", 8),
+    "siglip time": Bar("link_likelihood, n = 65,536, d = 768, bf16", "times faster than siglip-kernel", ">=", 1),
+    "siglip memory": Bar("link_likelihood, n = 65,536, d = 768, bf16", "of siglip-kernel's memory", "<=", 1),
+    "million memory": Bar("sampled step, 1 million nodes, d = 256", "GiB", "<=", 40),
+    "million rate": Bar("memory-bound operations, 1 million nodes", "of the copy rate", ">=", 0.7),
+    "sparse_matmul": Bar("sparse_matmul, widths 64 to 1,024", "times faster than cuSPARSE", ">=", 1),
+}
+
+
+class Section(NamedTuple):
+    """A benchmark: its name, the seconds that it may take and the least that it needs, in a run of 8 minutes."""
+
+    name: str
+    seconds: float
+    least: float
+
+
+SECTIONS = (
+    Section("rates", 20, 3),
+    Section("step, cora", 90, 15),
+    Section("sparse_matmul", 40, 8),
+    Section("link_likelihood", 40, 10),
+    Section("siglip-kernel", 30, 8),
+    Section("one million nodes", 60, 20),
+    Section("operations", 70, 15),
+    Section("steps, data sets", 50, 15),
+    Section("step, compiled", 75, 25),
+    Section("growth", 30, 10),
+)
+# Seconds of the other parts, in a run of 8 minutes.
+BUILD, TESTS, ONE_FILE, SANITIZER = 150, 150, 120, 80
+# How long after its time a section is ended from outside.
+GRACE = 15
+
+
+# --- Processes -------------------------------------------------------------------------------------------------------
+
+
+class Process:
+    """A command in a group of its own, with a time limit; its output goes to a file."""
+
+    alive: ClassVar[set[Process]] = set()
+
+    def __init__(self, command: list[str | Path], seconds: float, **environment: str) -> None:
+        # Closed with the object: it is read after the command has ended.
+        self.output: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self.begun, self.end, self.late = time.monotonic(), time.monotonic() + seconds, False
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=os.setpgrp,
+        )
+        self.alive.add(self)
+
+    def done(self) -> bool:
+        if self.process.poll() is not None:
+            return True
+        if time.monotonic() > self.end:
+            self.late = True
+            self.stop()
+            return True
+        return False
+
+    def stop(self) -> None:
+        """Ends the whole group, so that nothing goes on using the card."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    @classmethod
+    def stop_all(cls) -> None:
+        while cls.alive:
+            cls.alive.pop().stop()
+
+    def wait(self) -> Process:
+        while not self.done():
+            time.sleep(0.05)
+        return self
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begun
+
+    def text(self) -> str:
+        self.output.seek(0)
+        return self.output.read()
+
+
+def find_tool(name: str, variables: tuple[str, ...] = ()) -> str | None:
+    """A CUDA tool: named by a variable, on the path, in CUDA_HOME, beside nvcc, in CUDA's usual folders or wheels."""
+    found = [os.environ.get(variable) for variable in variables] + [shutil.which(name)]
+    homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        homes.append(str(Path(nvcc).resolve().parents[1]))
+    homes += sorted(glob.glob("/usr/local/cuda*"), reverse=True) + glob.glob("/opt/cuda*")
+    for folder in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        homes += glob.glob(f"{folder}/nvidia/*") + glob.glob(f"{folder}/nvidia")
+    for home in filter(None, homes):
+        found += [f"{home}/{inner}/{name}" for inner in ("bin", name, f"extras/{name}")]
+    return next(filter(None, (shutil.which(path) for path in found if path)), None)
+
+
+# --- The report ------------------------------------------------------------------------------------------------------
+
+
+class Report:
+    """All that was found, written anew after each part."""
+
+    def __init__(self, folder: Path, dry: bool, bars: bool) -> None:
+        self.folder, self.dry, self.wanted_bars, self.begun = folder, dry, bars, time.monotonic()
+        self.card = "rehearsal" if dry else "unknown card"
+        self.content: dict[str, Any] = {
+            "dry run": dry,
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": {},
+            "tests": {},
+            "sections": {},
+            "sanitizer": {},
+        }
+
+    @property
+    def slug(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.card.lower()).strip("-")
+
+    def bars(self) -> list[dict[str, Any]]:
+        rows = [row for section in self.content["sections"].values() for row in section.get("rows", ())]
+        table = []
+        for key, bar in BARS.items() if self.wanted_bars else ():
+            own = [row for row in rows if row["bar"] == key]
+            values = [row["value"] for row in own]
+            # A rehearsal's figures mean nothing.
+            met = bar.met(values) if values and not self.dry else None
+            details = {f"{row['work']}: {row['figure']}": row["value"] for row in own}
+            wanted = f"{bar.sign} {bar.limit:g}"
+            table.append({"work": bar.work, "figure": bar.figure, "bar": wanted, "measured": details, "met": met})
+        return table
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Tests and sanitizers, which pass or fail."""
+        return {**self.content["tests"], **self.content["sanitizer"]}
+
+    def status(self) -> int:
+        outcomes = {part["status"] for part in self.parts().values()}
+        if "failed" in outcomes or self.content.get("build"):
+            return FAILED
+        if any(row["met"] is False for row in self.content["bars"]):
+            return MISSED
+        outcomes |= {section["status"] for section in self.content["sections"].values()}
+        complete = outcomes <= {"passed", "done", "not rehearsed"}
+        return 0 if complete and (self.dry or all(row["met"] for row in self.content["bars"])) else UNMEASURED
+
+    def save(self) -> None:
+        self.content["seconds"] = round(time.monotonic() - self.begun, 1)
+        self.content["bars"] = self.bars()
+        self.content["exit status"] = self.status()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for suffix, text in ((".json", json.dumps(self.content, indent=1)), (".md", self.markdown())):
+            aside = self.folder / f"{self.slug}{suffix}.part"
+            aside.write_text(text + "\n")
+            aside.replace(self.folder / f"{self.slug}{suffix}")
+
+    def summary(self) -> list[str]:
+        """The table of bars, then what failed."""
+        words = {True: "met", False: "MISSED", None: "not judged" if self.dry else "not measured"}
+        lines = ["| work | figure | measured | bar | |", "| --- | --- | --- | --- | --- |"]
+        for row in self.content["bars"]:
+            values = row["measured"].values()
+            found = (
+                f"{min(values):.3g} to {max(values):.3g}" if len(values) > 1 else "".join(f"{v:.3g}" for v in values)
+            )
+            lines.append(f"| {row['work']} | {row['figure']} | {found} | {row['bar']} | {words[row['met']]} |")
+        lines.append("")
+        judged = [part["status"] for part in self.parts().values() if part["status"] != "not rehearsed"]
+        lines.append(f"{judged.count('passed')} of {len(judged)} test files and sanitizer runs passed.")
+        if self.content.get("build"):
+            lines.append("- build: failed")
+        for name, part in {**self.parts(), **self.content["sections"]}.items():
+            if part["status"] not in ("passed", "done", "not rehearsed"):
+                reason = part.get("error", "").strip().splitlines()[-1:] or [""]
+                lines.append(f"- {name}: {part['status']} {part.get('result', '')} {reason[0][:300]}".rstrip())
+        return lines
+
+    def markdown(self) -> str:
+        machine = self.content["machine"]
+        about = ", ".join(
+            f"{name} {machine[name]}" for name in ("driver", "torch", "triton", "nvcc") if machine.get(name)
+        )
+        lines = [f"# {self.card}", "", f"{self.content['date']}. {about}.", "", *self.summary()]
+        for name, section in self.content["sections"].items():
+            lines += ["", f"## {name}: {section['status']}", ""]
+            if section.get("rows"):
+                lines += ["| work | figure | value |", "| --- | --- | --- |"]
+                lines += [f"| {row['work']} | {row['figure']} | {row['value']:.4g} |" for row in section["rows"]]
+                lines.append("")
+            lines += [f"- {' '.join(note.split())}" for note in section.get("notes", ())]
+        return "\n".join(lines)
+
+
+# --- The run ---------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.dry = options, options.dry_run
+        self.scale = options.minutes / 8
+        self.deadline = time.monotonic() + 60 * options.minutes
+        self.report = Report(options.out, self.dry, "bench" in options.parts)
+        self.dry_word = ["--dry-run"] if self.dry else []
+        # A rehearsal interprets what Triton kernels it runs.
+        self.environment = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.dry else {}
+        self.nvcc, self.sanitizer = find_tool("nvcc", ("CUDACXX",)), find_tool("compute-sanitizer")
+        self.scratch = Path(tempfile.mkdtemp(prefix="seegera-device-"))
+
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def worker(self, *words: str | Path, seconds: float, prefix: tuple[str, ...] = (), **environment: str) -> Process:
+        command = [*prefix, sys.executable, "-W", "ignore", WORKER, *self.dry_word, *words]
+        return Process(command, seconds, **self.environment, **environment)
+
+    def all(self) -> int:
+        try:
+            if not self.describe():
+                return UNMEASURED
+            for part in (self.build, self.tests, self.sections, self.sanitize):
+                self.report.save()
+                part()
+        finally:
+            Process.stop_all()
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            if self.report.content["machine"]:
+                self.report.save()
+        print()
+        print("\n".join(self.report.summary()))
+        print(f"\n{self.report.folder / self.report.slug}.json, {self.report.content['seconds']:.0f} s")
+        return self.report.content["exit status"]
+
+    # What there is
+
+    def look(self) -> dict[str, Any]:
+        process = self.worker("describe", seconds=120).wait()
+        lines = [line for line in process.text().splitlines() if line.startswith("{")]
+        if process.process.returncode or not lines:
+            print(f"seegera_fast cannot be imported:\n{process.text()[-2000:]}")
+            return {}
+        return json.loads(lines[-1])
+
+    def describe(self) -> bool:
+        machine = self.look()
+        query = shutil.which("nvidia-smi")
+        if query:
+            asked = Process([query, "--query-gpu=driver_version", "--format=csv,noheader"], 30).wait()
+            machine["driver"] = asked.text().strip().partition("\n")[0]
+        if self.nvcc:
+            lines = Process([self.nvcc, "--version"], 30).wait().text().splitlines()
+            machine["nvcc"] = next((line.strip() for line in lines if "release" in line), self.nvcc)
+        machine["compute-sanitizer"] = bool(self.sanitizer)
+        for name, value in machine.items():
+            print(f"{name}: {value}")
+        if not machine.get("card") and not (self.dry and machine.get("torch")):
+            print("no NVIDIA GPU that torch can use; --dry-run rehearses on the CPU")
+            return False
+        self.report.content["machine"] = machine
+        self.report.card = machine["card"] or self.report.card
+        return True
+
+    # The libraries
+
+    def build(self) -> None:
+        machine = self.report.content["machine"]
+        backends = machine["backends"]
+        if self.dry:
+            print("build: left out in a rehearsal")
+            return
+        if backends["cuda"] == "available":
+            print("build: the CUDA library is there and loads")
+            return
+        if not self.nvcc:
+            print(f"build: no nvcc, and {backends['cuda']}: Triton alone")
+            return
+        seconds = min(BUILD * self.scale, self.left())
+        capability = machine["capability"]
+        process = Process(
+            [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
+            seconds,
+            SEEGERA_CUDA="1",
+            SEEGERA_CUDA_ARCHS=capability,
+            CUDACXX=self.nvcc,
+        ).wait()
+        ended = "timed out" if process.late else f"status {process.process.returncode}"
+        print(f"build for sm_{capability}: {ended}, {process.seconds:.0f} s")
+        if process.late or process.process.returncode:
+            print(process.text()[-3000:])
+            self.report.content["build"] = process.text()[-3000:]
+        machine.update(self.look())
+        print(f"backends: {machine['backends']}")
+
+    # The tests
+
+    def test_files(self) -> list[Path]:
+        """Files with tests that need a GPU, the most important first."""
+        marks = ("mark.gpu", "from contract import")
+        files = [path for path in sorted(ROOT.glob("tests/test_*.py")) if any(m in path.read_text() for m in marks)]
+        order = {f"test_{name}.py": place for place, name in enumerate(FIRST_TESTS)}
+        return sorted(files, key=lambda path: order.get(path.name, len(order)))
+
+    def tests(self) -> None:
+        """The files beside each other where there are cores enough: most of their time goes into compiling kernels."""
+        if "tests" not in self.options.parts:
+            return
+        end = time.monotonic() + min(TESTS * self.scale, self.left() / 2)
+        files = self.test_files()
+        pytest = [sys.executable, "-m", "pytest", "-q", "--maxfail=20", "-p", "no:cacheprovider"]
+        chosen = ["-m", "gpu"]
+        if self.dry:
+            # No file has a GPU test that runs here; one with small kernels shows that the files are run and read.
+            files, chosen = [ROOT / "tests" / "test_importance_bound.py"], ["-k", "triton and reference"]
+        waiting: dict[str, list[str | Path]] = {"small cases": [sys.executable, WORKER, *self.dry_word, "small"]}
+        waiting |= {path.stem: [*pytest, *chosen, path] for path in files}
+        for name in waiting:
+            self.report.content["tests"][name] = {"status": "not run", "result": "no time left"}
+        prepared = self.worker("prepare", self.scratch / "largest", seconds=60 * self.scale)
+        running: dict[str, Process] = {}
+        places = 1 if self.dry else max(1, min(8, (os.cpu_count() or 1) // 2))
+        while running or (waiting and time.monotonic() < end):
+            while waiting and len(running) < places and time.monotonic() < end:
+                name = next(iter(waiting))
+                limit = min(ONE_FILE * self.scale, end - time.monotonic())
+                running[name] = Process(waiting.pop(name), limit, **self.environment)
+            for name in [name for name, process in running.items() if process.done()]:
+                self.judge(name, running.pop(name))
+                self.report.save()
+            time.sleep(0.05)
+        prepared.wait()
+
+    def judge(self, name: str, process: Process) -> None:
+        """One line for a file: pytest's own last line."""
+        text, status = process.text(), process.process.returncode
+        lines = text.strip().splitlines() or [""]
+        entry = {"status": "passed" if status == 0 else "failed", "result": lines[-1], "seconds": process.seconds}
+        if process.late:
+            entry |= {"status": "timed out", "result": f"after {process.seconds:.0f} s, at {lines[-1][-200:]}"}
+        elif status == 5:
+            entry |= {"status": "passed", "result": "no GPU test"}
+        elif status:
+            entry["failures"] = [line for line in lines if line.startswith(("FAILED", "ERROR"))][:20]
+            entry["error"] = text[-4000:]
+        self.report.content["tests"][name] = entry
+        print(f"{name}: {entry['status']}, {entry['result']}")
+        for line in entry.get("failures", ()):
+            print(f"  {line[:300]}")
+
+    # The benchmarks
+
+    def sections(self) -> None:
+        if "bench" not in self.options.parts:
+            return
+        kept = SANITIZER * self.scale if self.sanitizer and "sanitizer" in self.options.parts else 0
+        end = self.deadline - kept - 5
+        remaining = {section.name: section for section in SECTIONS}
+        self.report.content["sections"] = {name: {"status": "not begun"} for name in remaining}
+        stalled = 0
+        while remaining and time.monotonic() < end and stalled < 2:
+            before = len(remaining)
+            process = self.begin_sections(list(remaining.values()), end)
+            self.watch(process, remaining)
+            stalled = stalled + 1 if len(remaining) == before else 0
+            if process.process.returncode == 0:
+                break
+            if stalled:
+                print(f"the benchmarks did not begin: {process.text()[-2000:]}")
+                self.report.content["sections"][next(iter(remaining))]["error"] = process.text()[-2000:]
+        for name in remaining:
+            self.report.content["sections"][name]["status"] = "not measured"
+            print(f"{name}: not measured, no time left")
+
+    def begin_sections(self, sections: list[Section], end: float) -> Process:
+        plan = {
+            "prepared": str(self.scratch / "largest"),
+            "end": time.time() + end - time.monotonic(),
+            "sections": [
+                {
+                    "name": section.name,
+                    "seconds": section.seconds * self.scale,
+                    "least": 0 if self.dry else section.least * self.scale,
+                    "file": str(self.file_of(section.name)),
+                }
+                for section in sections
+            ],
+        }
+        file = self.scratch / "plan.json"
+        file.write_text(json.dumps(plan))
+        return self.worker("sections", file, seconds=end - time.monotonic() + GRACE)
+
+    def file_of(self, name: str) -> Path:
+        return self.scratch / (re.sub(r"\W+", "-", name) + ".json")
+
+    def watch(self, process: Process, remaining: dict[str, Section]) -> None:
+        """Takes over what the sections write, and ends the process where one goes far beyond its time."""
+        current, since = None, time.monotonic()
+        while True:
+            over = process.done()
+            for name in list(remaining):
+                file = self.file_of(name)
+                if not file.is_file():
+                    continue
+                found = json.loads(file.read_text())
+                if name != current:
+                    current, since = name, time.monotonic()
+                self.report.content["sections"][name] = found
+                if found["status"] == "running":
+                    if time.monotonic() - since > remaining[name].seconds * self.scale + GRACE:
+                        process.late = True
+                        process.stop()
+                        over = True
+                    if not over:
+                        continue
+                    why = f"the process ended with status {process.process.returncode}\n{process.text()[-2000:]}"
+                    found |= {"status": "timed out" if process.late else "failed", "error": why}
+                del remaining[name]
+                self.show(name, found)
+                self.report.save()
+            if over:
+                return
+            time.sleep(0.1)
+
+    def show(self, name: str, found: dict[str, Any]) -> None:
+        print(f"\n{name}: {found['status']}, {found['seconds']:.0f} s")
+        for row in found["rows"]:
+            print(f"  {row['work']}  {row['value']:.4g} {row['figure']}")
+        for note in found["notes"]:
+            print(f"  {note[:300]}")
+        if "error" in found:
+            print(f"  {found['error'][-1000:]}")
+
+    # compute-sanitizer
+
+    def sanitize(self) -> None:
+        if "sanitizer" not in self.options.parts:
+            return
+        for tool in ("memcheck", "racecheck"):
+            entry: dict[str, Any] = {"status": "not run"}
+            self.report.content["sanitizer"][tool] = entry
+            seconds = min(SANITIZER * self.scale, self.left()) / (2 if tool == "memcheck" else 1)
+            if self.dry:
+                entry |= {"status": "not rehearsed", "result": "needs a GPU"}
+            elif not self.sanitizer:
+                entry["result"] = "there is no compute-sanitizer"
+            elif seconds < 10:
+                entry["result"] = "no time left"
+            else:
+                prefix = (self.sanitizer, "--tool", tool, "--error-exitcode", "9", "--print-limit", "20")
+                # Each tensor its own allocation, so that the end of one is not inside another.
+                process = self.worker(
+                    "small", seconds=seconds, prefix=prefix, PYTORCH_NO_CUDA_MEMORY_CACHING="1"
+                ).wait()
+                text, status = process.text(), process.process.returncode
+                reached = [line for line in text.splitlines() if line.startswith("small:")][-1:] or ["small: not begun"]
+                complete = reached[0] == "small: all done"
+                if status == 0 and complete:
+                    entry |= {"status": "passed", "result": reached[0]}
+                elif process.late and "ERROR SUMMARY" not in text and "Invalid " not in text:
+                    entry |= {"status": "timed out", "result": f"without a finding, at {reached[0]}"}
+                elif "Device not supported" in text:
+                    entry["result"] = "compute-sanitizer does not support this device"
+                else:
+                    entry |= {"status": "failed", "result": f"at {reached[0]}", "error": text[-4000:]}
+                entry["seconds"] = process.seconds
+            print(f"{tool}: {entry['status']}, {entry['result']}")
+            if "error" in entry:
+                print(entry["error"][-1500:])
+            self.report.save()
+
+
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bench/device.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parts = ("tests", "bench", "sanitizer")
+    parser.add_argument("--dry-run", action="store_true", help="rehearse on the CPU, with tiny sizes")
+    parser.add_argument("--minutes", type=float, help="time for all of it (8; for a rehearsal 30)")
+    parser.add_argument("--out", type=Path, help="folder of the results (bench/results; in a rehearsal runs/rehearsal)")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts, help="what to run besides the build (all)")
+    options = parser.parse_args(arguments)
+    if options.minutes is None:
+        options.minutes = 30.0 if options.dry_run else 8.0
+    if not 0 < options.minutes < 24 * 60:
+        parser.error(f"--minutes: got {options.minutes:g}, want a number above 0")
+    if options.out is None:
+        options.out = ROOT / "runs" / "rehearsal" if options.dry_run else DEFAULT_OUT
+    options.out = options.out.resolve()
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = options_of(arguments)
+    # Ended from outside, it still writes what it has and leaves no process on the card.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(UNMEASURED))
+    return Run(options).all()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""The commands that run many trials: reproduce, and sweep."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import backends, datasets
+from .atomic import written_aside
+from .options import (
+    BAD_INPUT,
+    FAILED_TRAINING,
+    INTERRUPTED,
+    PROGRAM,
+    UNFINISHED,
+    Parser,
+    add_common_options,
+    one_of,
+    read_count,
+    read_field,
+    read_minutes,
+    read_rate,
+)
+from .plots import save_heat_maps
+from .report import SCORE_NAMES, json_text, table
+from .reproduce import PAPER_DATA, Outcome, Place, plan, run_matrix
+from .results_page import write_page
+from .summary import PERCENT, Row, as_json, markdown, readable_row, rows
+from .tasks.protocols import BASELINES, TASKS, VARIANTS
+from .trials import Trial, read_records
+
+RATES = tuple(step / 10 for step in range(6))
+STATUSES = """\
+exit status:
+  0 all trials are done, 2 bad input or a data set that isn't there, 3 a trial became NaN or infinite or ended with an
+  error, 4 trials are left when the budget is used up, 130 interrupted: Ctrl-C or SIGTERM end the trials after their
+  epoch. The same command goes on where it stopped, to the same bits; a finished trial is never run again
+"""
+REPRODUCE_EXAMPLES = f"""\
+examples:
+  seegera-fast reproduce --task link --data cora citeseer --trials 5 --jobs 2
+      the table of link prediction for two data sets, on both splits, beside the paper's figures
+  seegera-fast reproduce --budget 60 --page docs/results.md
+      starts trials for an hour, and writes a page about all that is finished in --out; --budget 0 runs none
+  seegera-fast reproduce --task attribute --data cora --variant nf
+      the ablation without feature embeddings
+  seegera-fast reproduce --task link --data photo --set negatives=edges
+      other settings than the paper's, in rows of their own, which the tables mark
+
+files in the folder of --out:
+  trials/NAME.json  one per finished trial: scores, configuration, versions, the history of every epoch
+  results.json, results.md  the tables, of all trials in the folder
+
+{STATUSES}"""
+SWEEP_EXAMPLES = f"""\
+examples:
+  seegera-fast sweep --data cora --trials 3 --budget 120
+  seegera-fast sweep --task attribute --data cora --structure-rates 0 0.3 0.6 --feature-rates 0 0.2
+
+files in the folder of --out:
+  trials/NAME.json  one per finished trial
+  sweep.json, sweep.png  means over the trials, and heat maps of them
+
+{STATUSES}"""
+
+
+def add_experiments(commands: Any) -> dict[str, Parser]:
+    """Adds the commands' parsers; gives them by name."""
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run the paper's experiments and print its tables beside ours",
+        description="Runs the paper's protocols and compares the results with its figures.",
+        epilog=REPRODUCE_EXAMPLES,
+    )
+    what = reproduce.add_argument_group("what is run")
+    _add_task(what, [*TASKS, "all"], "all")
+    _add_data(what, PAPER_DATA, "the paper's seven")
+    what.add_argument(
+        "--variant",
+        type=one_of(*VARIANTS),
+        nargs="+",
+        metavar="NAME",
+        help="v1, v2, v3, or nf: without feature embeddings. Default: v1 v2 v3, or none with --baseline",
+    )
+    what.add_argument(
+        "--baseline",
+        type=one_of(*BASELINES),
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="vgae: links only, one Gaussian per node; sigvae: links only, semi-implicit. Without attribute inference",
+    )
+    _add_split(what, "both")
+    _add_trials(what, 10)
+    _add_running(reproduce, "runs/reproduce")
+    reproduce.add_argument("--page", type=Path, metavar="FILE", help="write a page of results, in Markdown")
+    reproduce.set_defaults(run=_reproduce)
+
+    sweep = commands.add_parser(
+        "sweep",
+        help="scores over a grid of masking rates, as a heat map",
+        description="Trains the masked variant, v3, for each pair of a structure and a feature masking rate.",
+        epilog=SWEEP_EXAMPLES,
+    )
+    what = sweep.add_argument_group("what is run")
+    _add_task(what, [*TASKS], "link")
+    _add_data(what, ("cora", "citeseer"), "cora citeseer")
+    for name in ("structure", "feature"):
+        what.add_argument(
+            f"--{name}-rates",
+            type=read_rate,
+            nargs="+",
+            default=RATES,
+            metavar="RATE",
+            help=f"{name} masking rates. Default: 0 to 0.5 in steps of 0.1",
+        )
+    _add_split(what, "paper")
+    _add_trials(what, 10)
+    _add_running(sweep, "runs/sweep")
+    sweep.set_defaults(run=_sweep)
+    return {"reproduce": reproduce, "sweep": sweep}
+
+
+def _add_task(group: Any, choices: list[str], default: str) -> None:
+    listed = ", ".join(choices)
+    group.add_argument(
+        "--task", type=one_of(*choices), default=default, metavar="TASK", help=f"one of {listed}. Default: {default}"
+    )
+
+
+def _add_data(group: Any, default: Sequence[str], words: str) -> None:
+    group.add_argument(
+        "--data",
+        type=one_of(*datasets.names()),
+        nargs="+",
+        default=list(default),
+        metavar="NAME",
+        help=f"data sets, of {', '.join(datasets.names())}. Default: {words}",
+    )
+    group.add_argument("--root", type=Path, metavar="DIR", help="folder of the data sets")
+
+
+def _add_split(group: Any, default: str) -> None:
+    group.add_argument(
+        "--split",
+        type=one_of("paper", "released", "both"),
+        default=default,
+        metavar="SPLIT",
+        help="paper, released or both (link: 70/20/10, 85/5/10; attribute: 70/10/20, 85/5/10; node: the public split, "
+        f"or else 10/10/80). Default: {default}",
+    )
+
+
+def _add_trials(group: Any, default: int) -> None:
+    group.add_argument(
+        "--trials", type=read_count, default=default, metavar="N", help=f"seeds 0 to N - 1. Default: {default}"
+    )
+    group.add_argument(
+        "--epochs", type=read_count, metavar="N", help="at most so many epochs: for a rehearsal, which the tables mark"
+    )
+    group.add_argument(
+        "--set",
+        type=read_field,
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        dest="fields",
+        help="any other field of the configuration, which the tables mark; may be repeated",
+    )
+
+
+def _add_running(parser: argparse.ArgumentParser, out: str) -> None:
+    parser.add_argument(
+        "--jobs", type=read_count, default=1, metavar="N", help="trials at a time, which share the threads. Default: 1"
+    )
+    parser.add_argument(
+        "--budget", type=read_minutes, default=math.inf, metavar="MINUTES", help="start no trial after so many minutes"
+    )
+    add_common_options(parser)
+    parser.add_argument(
+        "--out", type=Path, default=Path(out), metavar="DIR", help=f"folder for the files. Default: {out}"
+    )
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    return {**dict(options.fields), **({} if options.epochs is None else {"epochs": options.epochs})}
+
+
+def _splits(options: argparse.Namespace) -> list[str]:
+    return ["paper", "released"] if options.split == "both" else [options.split]
+
+
+def _unique(names: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(names))
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    variants = options.variant or ([] if options.baseline else ["v1", "v2", "v3"])
+    trials = plan(
+        TASKS if options.task == "all" else [options.task],
+        _unique(options.data),
+        _unique([*options.baseline, *variants]),
+        _splits(options),
+        range(options.trials),
+        [_fields(options)],
+    )
+    outcome = _run(options, trials)
+    records = read_records(options.out / "trials")
+    found = rows(records)
+    _write(options.out / "results.json", json_text({"rows": as_json(found)}))
+    _write(options.out / "results.md", "# Results\n\n" + markdown(found))
+    if options.page is not None:
+        write_page(options.page, records)
+    _print_table(_rows_of(trials, found))
+    print(f"tables in {options.out}: results.md, results.json" + (f"; {options.page}" if options.page else ""))
+    return _report(options, outcome)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    fields = _fields(options)
+    for name in ("structure", "feature"):
+        if f"{name}_masking_rate" in fields:
+            raise ValueError(f"{name}_masking_rate has an option of its own: --{name}-rates")
+    pairs = itertools.product(_unique(options.structure_rates), _unique(options.feature_rates))
+    grid = [{"structure_masking_rate": first, "feature_masking_rate": second, **fields} for first, second in pairs]
+    splits = _splits(options)
+    trials = plan([options.task], _unique(options.data), ["v3"], splits, range(options.trials), grid)
+    outcome = _run(options, trials)
+    found = [row for row in _rows_of(trials, rows(read_records(options.out / "trials"))) if row.mean is not None]
+    _write(options.out / "sweep.json", json_text({"rows": as_json(found)}))
+    panels: dict[str, dict[tuple[float, float], float]] = {}
+    for row in found:
+        unit = " (%)" if row.score in PERCENT else ""
+        title = f"{row.setting.data}, {row.setting.split} split: {SCORE_NAMES[row.score]}{unit}"
+        rates = dict(row.setting.fields)
+        cell = rates["structure_masking_rate"], rates["feature_masking_rate"]
+        panels.setdefault(title, {})[cell] = row.mean
+    if panels:
+        with written_aside(options.out / "sweep.png") as file:
+            save_heat_maps(file, panels, x="structure masking rate", y="feature masking rate")
+    _print_table(found)
+    print(f"files in {options.out}: sweep.json" + (", sweep.png" if panels else ""))
+    return _report(options, outcome)
+
+
+def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
+    """Runs what is not finished yet; an option that no trial can do with is refused first."""
+    with backends.use_backend(options.backend) if options.backend else contextlib.nullcontext():
+        pass
+    root = None if options.root is None else str(options.root)
+    place = Place(options.out / "trials", root, str(options.device), options.backend)
+    return run_matrix(trials, place, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
+
+
+def _write(path: Path, text: str) -> None:
+    with written_aside(path) as file:
+        file.write(text.encode())
+
+
+def _rows_of(trials: Sequence[Trial], found: Sequence[Row]) -> list[Row]:
+    """The rows that this command asked for."""
+    settings = {trial.setting for trial in trials}
+    return [row for row in found if row.setting in settings]
+
+
+def _print_table(found: Sequence[Row]) -> None:
+    head = ["", "score", "paper", "ours", "difference", "trials", "failed"]
+    print(table([head, *([_label(row), *readable_row(row)] for row in found)]))
+
+
+def _label(row: Row) -> str:
+    setting = row.setting
+    split = f", {setting.split} split" if len(TASKS[setting.task].splits) > 1 else ""
+    return f"{setting.task}, {setting.data}{split}: {setting.title}"
+
+
+def _report(options: argparse.Namespace, outcome: Outcome) -> int:
+    """Says what is wrong or left, one line each, and gives the exit status."""
+    lines = [f"{name} is left out: {reason}" for name, reason in outcome.missing.items()]
+    lines += [f"{trial.name} failed: it became NaN or infinite and is in no mean" for trial in outcome.failed]
+    lines += [f"{trial.name} ended with an error: {reason}" for trial, reason in outcome.crashed.items()]
+    if outcome.left:
+        names = ", ".join(trial.name for trial in outcome.left[:3]) + (", ..." if len(outcome.left) > 3 else "")
+        lines.append(f"{len(outcome.left)} trials are left ({names}); the same command goes on")
+    for line in lines:
+        print(f"{PROGRAM}: {' '.join(line.split())}", file=sys.stderr)
+    if outcome.interrupted:
+        return INTERRUPTED
+    if outcome.left:
+        return UNFINISHED
+    if outcome.missing:
+        return BAD_INPUT
+    return FAILED_TRAINING if outcome.failed or outcome.crashed else 0

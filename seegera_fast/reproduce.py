@@ -1,0 +1,303 @@
+"""A matrix of trials, each in a process of its own: finished ones are kept, stopped ones go on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from . import __version__, backends, datasets
+from .report import SCORE_NAMES, readable_seconds
+from .signals import stop_on_signals
+from .summary import readable_value
+from .tasks.protocols import BASELINES, TASKS
+from .trials import Record, Setting, Trial, read_record, run_trial
+
+PAPER_DATA = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")
+# How often a running trial is looked after.
+POLL_SECONDS = 0.5
+# What a trial imports; torch's optimisers bring in its compiler.
+PRELOADED = [__name__, "torch._dynamo", "sklearn.metrics", "sklearn.datasets"]
+STOPPED = 130
+
+
+def plan(
+    tasks: Iterable[str],
+    data: Iterable[str],
+    methods: Iterable[str],
+    splits: Iterable[str],
+    seeds: Iterable[int],
+    overrides: Iterable[dict[str, Any]] = ({},),
+) -> list[Trial]:
+    """The trials of a matrix, one seed of every setting before the next one.
+
+    Methods that know links only have no attribute inference. A split that a task doesn't have is that of the paper.
+
+    Args:
+        tasks, data, methods, splits, seeds: as in Setting and Trial.
+        overrides: fields that override the paper's settings; each mapping makes a setting.
+
+    Raises:
+        TypeError, ValueError: fields that a task doesn't take, or nothing to run.
+    """
+    settings = [
+        Setting(task, name, method, split, tuple(sorted(fields.items())))
+        for fields in overrides
+        for task in tasks
+        for name in data
+        for split in dict.fromkeys(split if split in TASKS[task].splits else "paper" for split in splits)
+        for method in methods
+        if not (task == "attribute" and method in BASELINES)
+    ]
+    if not settings:
+        raise ValueError(f"there is nothing to run: {', '.join(BASELINES)} know links only, and predict no attributes")
+    for setting in settings:
+        setting.check()
+    return [Trial(setting, seed) for seed in seeds for setting in settings]
+
+
+@dataclass
+class Outcome:
+    """How a matrix ended.
+
+    Attributes:
+        finished: trials with a record, those from earlier runs included.
+        failed: those of them that became NaN or infinite.
+        crashed: trial -> what went wrong; they have no record, and are tried again next time.
+        left: trials that were not run or not finished, for lack of time or because of a signal.
+        missing: data set -> why it isn't there; its trials are left out.
+        interrupted: by a signal.
+    """
+
+    finished: list[Trial] = field(default_factory=list)
+    failed: list[Trial] = field(default_factory=list)
+    crashed: dict[Trial, str] = field(default_factory=dict)
+    left: list[Trial] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where trials run: folder of the records, folder of the data sets, device and backend."""
+
+    folder: Path
+    root: str | None = None
+    device: str = "cpu"
+    backend: str | None = None
+
+
+def run_matrix(
+    trials: Sequence[Trial],
+    place: Place,
+    *,
+    jobs: int = 1,
+    budget: float = math.inf,
+    quiet: bool = False,
+) -> Outcome:
+    """Runs the trials that have no record yet.
+
+    Args:
+        trials: in the order in which they start.
+        jobs: how many run at once; they share the threads.
+        budget: seconds after which no further trial is started.
+        quiet: nothing on stderr.
+
+    Raises:
+        OSError: the folder can't be written, or another run is using it.
+        ValueError: a record that is none, or of another version of this package.
+    """
+    _make_folder(place.folder)
+    with _locked(place.folder):
+        return _run(trials, place, jobs, budget, quiet)
+
+
+def _run(trials: Sequence[Trial], place: Place, jobs: int, budget: float, quiet: bool) -> Outcome:
+    start = time.monotonic()
+    outcome, waiting = Outcome(), []
+    for trial in trials:
+        if trial.record_path(place.folder).exists():
+            record = _record(trial, place.folder)
+            if record.content["versions"]["seegera-fast"] != __version__:
+                raise ValueError(
+                    f"{trial.record_path(place.folder)}: is from version "
+                    f"{record.content['versions']['seegera-fast']}, this is {__version__}; want a folder of its own"
+                )
+            _note(outcome, record)
+        else:
+            waiting.append(trial)
+    outcome.missing = _missing({trial.setting.data for trial in waiting}, place.root) if budget > 0 else {}
+    waiting = [trial for trial in waiting if trial.setting.data not in outcome.missing]
+    bar = tqdm(
+        total=len(waiting) + len(outcome.finished),
+        initial=len(outcome.finished),
+        unit="trial",
+        file=sys.stderr,
+        disable=True if quiet else None,
+    )
+    running: dict[Trial, _Worker] = {}
+    threads = max(1, torch.get_num_threads() // jobs)
+    try:
+        with stop_on_signals() as stop:
+            while running or (waiting and not stop.requested and time.monotonic() - start < budget):
+                if stop.requested:
+                    for worker in running.values():
+                        worker.stop()
+                while waiting and len(running) < jobs and not stop.requested and time.monotonic() - start < budget:
+                    trial = waiting.pop(0)
+                    running[trial] = _Worker(trial, place, threads)
+                bar.set_postfix_str(", ".join(trial.name for trial in running), refresh=False)
+                bar.refresh()
+                connection.wait([worker.process.sentinel for worker in running.values()], timeout=POLL_SECONDS)
+                for trial in [trial for trial, worker in running.items() if not worker.process.is_alive()]:
+                    _collect(outcome, trial, running.pop(trial), place.folder, bar, quiet)
+            outcome.interrupted = stop.requested
+    finally:
+        for worker in running.values():
+            worker.process.kill()
+            worker.process.join()
+        bar.close()
+    outcome.left += waiting
+    return outcome
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"the folder {folder} can't be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps the folder for one run at a time; the lock ends with the process."""
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OSError(f"the folder {folder} is in use by another run") from error
+        yield
+
+
+def _missing(names: Iterable[str], root: str | None) -> dict[str, str]:
+    """Why data sets can't be read; fetches those that can be downloaded, once for all trials."""
+    missing = {}
+    for name in sorted(names):
+        try:
+            datasets.load(name, root)
+        except (OSError, ValueError) as error:
+            missing[name] = str(error)
+    return missing
+
+
+def _record(trial: Trial, folder: Path) -> Record:
+    record = read_record(trial.record_path(folder))
+    if record.trial != trial:
+        raise ValueError(f"{trial.record_path(folder)}: is the record of another trial, {record.trial.name}")
+    return record
+
+
+def _note(outcome: Outcome, record: Record) -> None:
+    outcome.finished.append(record.trial)
+    if record.failure is not None:
+        outcome.failed.append(record.trial)
+
+
+def _collect(outcome: Outcome, trial: Trial, worker: _Worker, folder: Path, bar: tqdm, quiet: bool) -> None:
+    """Notes how a process ended."""
+    code, message = worker.end()
+    if code == 0:
+        record = _record(trial, folder)
+        _note(outcome, record)
+        bar.update()
+        line = _line(record)
+    elif code == STOPPED:
+        outcome.left.append(trial)
+        line = "stopped; the next run goes on"
+    else:
+        outcome.crashed[trial] = message or (f"ended by signal {-code}" if code < 0 else f"ended with status {code}")
+        line = f"error: {outcome.crashed[trial]}"
+    if not quiet:
+        tqdm.write(f"{trial.name}: {line}", file=sys.stderr)
+
+
+def _line(record: Record) -> str:
+    if record.failure is not None:
+        return f"failed: {record.failure}"
+    content = record.content
+    scores = ", ".join(
+        f"{SCORE_NAMES[name]} {readable_value(name, value)}" for name, value in content["scores"].items()
+    )
+    return f"{scores}; {content['epochs']} epochs, {readable_seconds(content['seconds'])}"
+
+
+class _Worker:
+    """A process that runs one trial.
+
+    Its peak memory is its own, and what brings it down leaves the others alone. On a CPU it comes from a server that
+    has imported all and computed nothing, so that it starts at once; a GPU is not to be used past a fork.
+    """
+
+    def __init__(self, trial: Trial, place: Place, threads: int) -> None:
+        context = multiprocessing.get_context("forkserver" if place.device == "cpu" else "spawn")
+        multiprocessing.set_forkserver_preload(PRELOADED)
+        self._messages, sender = context.Pipe(duplex=False)
+        self.process = context.Process(target=_work, args=(trial, place, threads, sender), daemon=True)
+        self.process.start()
+        sender.close()
+        self._told = False
+
+    def stop(self) -> None:
+        """Asks it, once, to end after the epoch."""
+        if not self._told:
+            self._told = True
+            self.process.terminate()
+
+    def end(self) -> tuple[int, str]:
+        """Exit status, negative for a signal, and what went wrong."""
+        self.process.join()
+        message = ""
+        with contextlib.suppress(EOFError):
+            if self._messages.poll():
+                message = self._messages.recv()
+        self._messages.close()
+        code = self.process.exitcode
+        # Before the training begins there is no state to keep.
+        return (STOPPED if self._told and code == -signal.SIGTERM else code), message
+
+
+def _work(trial: Trial, place: Place, threads: int, messages: connection.Connection) -> None:
+    """The process: Ctrl-C goes to the parent, which sends a SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    try:
+        with backends.use_backend(place.backend) if place.backend else contextlib.nullcontext():
+            finished = run_trial(trial, place.folder, place.root, place.device)
+    except Exception as error:
+        messages.send(" ".join(str(error).split()) or type(error).__name__)
+        sys.exit(1)
+    sys.exit(0 if finished else STOPPED)
+
+
+def _end_with_parent() -> None:
+    """A trial whose matrix was killed ends after the epoch, so that the next run doesn't meet it."""
+    connection.wait([multiprocessing.parent_process().sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,211 @@
+"""Means over trials beside the paper's figures: as rows, as Markdown, as JSON."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from . import datasets
+from .report import SCORE_NAMES, readable_bytes, readable_seconds
+from .tasks.protocols import METHODS, TASKS
+from .trials import Record, Setting
+
+# Scores that tables show in percent; the others are errors, and lower is better.
+PERCENT = ("auc", "ap", "accuracy")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One score of one setting, in the paper's unit: percent, or the MSE itself.
+
+    Attributes:
+        setting, score: what it is.
+        paper: the paper's mean and deviation, None where it has none.
+        mean: over the trials that did not fail; None without any.
+        deviation: the sample's, None for fewer than two trials.
+        trials, failed: how many went in, and how many became NaN or infinite and did not.
+        seconds, epochs: means over the trials.
+        peak_memory: the largest, in bytes.
+    """
+
+    setting: Setting
+    score: str
+    paper: tuple[float, float] | None
+    mean: float | None
+    deviation: float | None
+    trials: int
+    failed: int
+    seconds: float | None
+    epochs: float | None
+    peak_memory: int | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        return None if self.paper is None or self.mean is None else self.mean - self.paper[0]
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether ours is within one deviation of the paper's mean, or better; both as exact as the paper prints."""
+        if self.difference is None:
+            return None
+        digits = 2 if self.paper[0] >= 0.01 else 6
+        shortfall = round(-self.difference if self.score in PERCENT else self.difference, digits)
+        return shortfall <= self.paper[1]
+
+
+def rows(records: Iterable[Record]) -> list[Row]:
+    """The rows of all settings: by task, data set, split and method, the paper's protocol first."""
+    by_setting: dict[Setting, list[Record]] = {}
+    for record in records:
+        by_setting.setdefault(record.trial.setting, []).append(record)
+    names = datasets.names()
+
+    def place(setting: Setting) -> tuple[Any, ...]:
+        orders = (list(TASKS).index(setting.task), names.index(setting.data), setting.split)
+        return (*orders, bool(setting.fields), setting.title, list(METHODS).index(setting.method))
+
+    return [
+        _row(setting, score, by_setting[setting])
+        for setting in sorted(by_setting, key=place)
+        for score in TASKS[setting.task].scores
+    ]
+
+
+def _row(setting: Setting, score: str, records: Sequence[Record]) -> Row:
+    good = [record.content for record in records if record.failure is None]
+    values = [in_papers_unit(score, content["scores"][score]) for content in good]
+    memory = [content["peak_memory_bytes"] for content in good if content["peak_memory_bytes"] is not None]
+    figure = _paper()[setting.task].get(score, {}).get(setting.method, {}).get(setting.data)
+    return Row(
+        setting=setting,
+        score=score,
+        paper=None if figure is None else tuple(figure),
+        mean=statistics.fmean(values) if values else None,
+        deviation=statistics.stdev(values) if len(values) > 1 else None,
+        trials=len(good),
+        failed=len(records) - len(good),
+        seconds=statistics.fmean(content["seconds"] for content in good) if good else None,
+        epochs=statistics.fmean(content["epochs"] for content in good) if good else None,
+        peak_memory=max(memory, default=None),
+    )
+
+
+@functools.cache
+def _paper() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
+
+
+def in_papers_unit(score: str, value: float) -> float:
+    """A score as the paper prints it: in percent, or as it is."""
+    return 100 * value if score in PERCENT else value
+
+
+def readable_value(score: str, value: float) -> str:
+    """A score in [0, 1], or an error, as the paper prints it."""
+    return _number(in_papers_unit(score, value))
+
+
+def _number(value: float, like: float | None = None) -> str:
+    """With two digits after the point; a small one (or one that goes with a small one) with an exponent."""
+    size = abs(value if like is None else like)
+    return f"{value:.2f}" if size >= 0.01 or value == 0 else f"{value:.2e}"
+
+
+def _with_deviation(mean: float | None, deviation: float | None) -> str:
+    if mean is None:
+        return "–"
+    return _number(mean) + ("" if deviation is None else f" ± {_number(deviation, like=mean)}")
+
+
+def as_json(table: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as plain values."""
+    return [
+        {
+            **asdict(row),
+            "setting": {**vars(row.setting), "fields": dict(row.setting.fields)},
+            "difference": row.difference,
+            "reached": row.reached,
+        }
+        for row in table
+    ]
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """A table per task, with what has to be known to read it."""
+    parts = []
+    for key, task in TASKS.items():
+        chosen = [row for row in table if row.setting.task == key]
+        if chosen:
+            parts += [f"## {task.title.capitalize()}", _markdown_table(chosen)]
+    return "\n\n".join([*parts, _notes(table)]) + "\n"
+
+
+def _markdown_table(table: Sequence[Row]) -> str:
+    head = [
+        *("data set", "method", "split", "score", "paper", "ours", "difference", "reached"),
+        *("trials", "failed", "epochs", "time per trial", "peak memory"),
+    ]
+    lines = [head, ["---"] * len(head), *map(_cells, table)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _cells(row: Row) -> list[str]:
+    score, paper, ours, difference, trials, failed = readable_row(row)
+    return [
+        *(row.setting.data, row.setting.title, row.setting.split, score, paper, ours, difference),
+        {None: "–", True: "yes", False: "no"}[row.reached],
+        *(trials, failed),
+        "–" if row.epochs is None else f"{row.epochs:.0f}",
+        "–" if row.seconds is None else readable_seconds(row.seconds),
+        readable_bytes(row.peak_memory),
+    ]
+
+
+def readable_row(row: Row) -> list[str]:
+    """Score, the paper's figure, ours, the difference, trials and failed ones."""
+    difference = "–"
+    if row.difference is not None:
+        difference = ("+" if row.difference >= 0 else "") + _number(row.difference, like=row.paper[0])
+    return [
+        SCORE_NAMES[row.score],
+        "–" if row.paper is None else _with_deviation(*row.paper),
+        _with_deviation(row.mean, row.deviation),
+        difference,
+        str(row.trials),
+        str(row.failed),
+    ]
+
+
+def _notes(table: Sequence[Row]) -> str:
+    notes = [
+        "AUC, AP and accuracy are in percent. After ± stands the standard deviation over the trials. A figure is "
+        "reached where ours is within one standard deviation of the paper's, or better.",
+        "Splits: " + "; ".join(_split_note(key) for key in TASKS) + ".",
+    ]
+    if any(row.setting.fields for row in table):
+        notes.append(
+            "**Not the paper's protocol:** rows with settings in brackets after the method, which override the paper's."
+        )
+    if any(row.failed for row in table):
+        notes.append("Failed trials became NaN or infinite and are in no mean.")
+    return "\n\n".join(notes)
+
+
+def _split_note(key: str) -> str:
+    parts = []
+    for name, shares in TASKS[key].splits.items():
+        rest = 1 - sum(shares.values())
+        ratio = "/".join(f"{100 * share:.0f}" for share in (rest, *shares.values()))
+        parts.append(f"{name} {ratio}" if shares else f"{name} the public one, or else 10/10/80")
+    return f"{TASKS[key].title} {', '.join(parts)}"

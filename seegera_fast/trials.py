@@ -1,0 +1,173 @@
+"""One trial of an experiment: what names it, how it runs, and the record that it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import datasets, tasks
+from .atomic import written_aside
+from .checkpoint import Checkpoint
+from .report import json_text, machine, versions
+from .tasks.common import settle
+from .tasks.protocols import METHODS, TASKS
+from .training import TrainingFailure
+
+FORMAT = "seegera_fast.Trial/1"
+# Epochs between two checkpoints of a trial.
+CHECKPOINT_EVERY = 25
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the trials of one mean have in common.
+
+    Attributes:
+        task: one of TASKS.
+        data: a data set.
+        method: one of METHODS.
+        split: a split of the task.
+        fields: what overrides the paper's settings, as sorted pairs; empty in the paper's protocol.
+    """
+
+    task: str
+    data: str
+    method: str
+    split: str
+    fields: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Names files: different for different settings."""
+        overrides = ",".join(f"{field}={value}" for field, value in self.fields)
+        if re.search(r"[^\w.,=+-]", overrides) or len(overrides) > 100:
+            overrides = hashlib.sha256(json.dumps(self.fields).encode()).hexdigest()[:16]
+        return "-".join([self.task, self.data, self.method, self.split, *filter(None, [overrides])])
+
+    @property
+    def title(self) -> str:
+        """The method, and what is not the paper's about it."""
+        overrides = ", ".join(f"{field}={value}" for field, value in self.fields)
+        return METHODS[self.method].title + (f" ({overrides})" if overrides else "")
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of the task's function, beside the graph and the seed."""
+        method = METHODS[self.method]
+        return {
+            "preset": self.data,
+            "variant": method.variant,
+            **TASKS[self.task].splits[self.split],
+            **method.fields,
+            **dict(self.fields),
+        }
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for fields that the task doesn't take."""
+        fields = {**METHODS[self.method].fields, **dict(self.fields)}
+        settle(TASKS[self.task].function, self.data, METHODS[self.method].variant, fields)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting with a seed."""
+
+    setting: Setting
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.setting.name}-seed{self.seed}"
+
+    def record_path(self, folder: Path) -> Path:
+        """Where its record lies once it is finished."""
+        return folder / f"{self.name}.json"
+
+    def checkpoint_path(self, folder: Path) -> Path:
+        """Where its state lies while it isn't."""
+        return folder / f"{self.name}.checkpoint.safetensors"
+
+
+def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool:
+    """Runs a trial, from its checkpoint where there is one, and writes its record.
+
+    A number that became NaN or infinite is an outcome too: the record says so.
+
+    Returns:
+        Whether it was finished; otherwise a signal stopped it, and its checkpoint was written.
+    """
+    setting = trial.setting
+    task = TASKS[setting.task]
+    graph = datasets.load(setting.data, root).to(device)
+    checkpoint = Checkpoint(trial.checkpoint_path(folder), CHECKPOINT_EVERY, resume=True)
+    record: dict[str, Any] = {
+        "format": FORMAT,
+        "setting": {**vars(setting), "fields": dict(setting.fields)},
+        "seed": trial.seed,
+        "machine": machine(torch.device(device)),
+        "versions": versions(),
+    }
+    try:
+        result = getattr(tasks, task.function)(
+            graph, seed=trial.seed, progress=False, checkpoint=checkpoint, **setting.options()
+        )
+    except TrainingFailure as failure:
+        record["failure"] = str(failure)
+    else:
+        if result.interrupted:
+            return False
+        record.update(
+            failure=None,
+            scores={name: getattr(result, name) for name in task.scores},
+            validation={name: getattr(result, f"valid_{name}") for name in task.scores},
+            epochs=result.epochs,
+            best_epoch=result.best_epoch,
+            seconds=result.seconds,
+            peak_memory_bytes=result.peak_memory,
+            configuration=result.fields,
+            history=result.history,
+        )
+    with written_aside(trial.record_path(folder)) as file:
+        file.write(json_text(record).encode())
+    Path(checkpoint.path).unlink(missing_ok=True)
+    return True
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a finished trial left; ``content`` is as :func:`run_trial` wrote it."""
+
+    trial: Trial
+    content: dict[str, Any]
+
+    @property
+    def failure(self) -> str | None:
+        return self.content["failure"]
+
+
+def read_record(path: Path) -> Record:
+    """Reads a record.
+
+    Raises:
+        ValueError: not the record of a trial.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}, want {FORMAT!r}")
+        given = content["setting"]
+        setting = Setting(**{**given, "fields": tuple(sorted(given["fields"].items()))})
+        trial = Trial(setting, content["seed"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: is not the record of a trial ({error})") from error
+    return Record(trial, content)
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records in a folder, by name."""
+    return [read_record(path) for path in sorted(folder.glob("*.json"))]

@@ -1,0 +1,228 @@
+"""bench/device.sh: what can be seen of it without a GPU. It has to be right the first time that there is one."""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parent.parent / "bench"
+SCRIPT = BENCH / "device.sh"
+
+
+def run(*arguments, cwd, seconds=300, **environment):
+    command = ["sh", SCRIPT, *arguments]
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env={**os.environ, "PYTHON": sys.executable, **environment},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("device")
+
+
+@pytest.fixture
+def begun(device, tmp_path):
+    """A run of the benchmarks alone, as a rehearsal, before its first part."""
+    begun = device.Run(device.options_of(["--dry-run", "--parts", "bench", "--out", str(tmp_path / "out")]))
+    yield begun
+    device.Process.stop_all()
+    shutil.rmtree(begun.scratch)
+
+
+@pytest.mark.slow
+def test_a_rehearsal_runs_every_part(device, tmp_path):
+    result = run("--dry-run", "--out", tmp_path / "out", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr
+    report = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
+    assert list(report["sections"]) == [section.name for section in device.SECTIONS]
+    assert {section["status"] for section in report["sections"].values()} == {"done"}
+    assert {part["status"] for part in report["tests"].values()} == {"passed"}
+    assert [part["status"] for part in report["sanitizer"].values()] == ["not rehearsed"] * 2
+    # Every bar that does not need a GPU has its figure; none is judged.
+    assert all(row["met"] is None for row in report["bars"])
+    assert {row["work"] for row in report["bars"] if not row["measured"]} == {
+        "training step, Cora v3 preset, captured",
+        "link_likelihood, n = 65,536, d = 768, bf16",
+    }
+    operations = {row["work"] for row in report["sections"]["operations"]["rows"]}
+    assert {"link_likelihood", "gcn", "mask_edges", "draw_noise"} <= operations
+    assert "| training step, Cora v3 preset, captured |" in (tmp_path / "out" / "rehearsal.md").read_text()
+    # It writes nowhere else.
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_section_that_raises_is_recorded_and_the_next_one_runs(device, begun, monkeypatch):
+    monkeypatch.setattr(device, "SECTIONS", (device.Section("no such section", 5, 0), device.Section("rates", 20, 0)))
+    begun.sections()
+    sections = begun.report.content["sections"]
+    assert sections["no such section"]["status"] == "failed"
+    assert "KeyError: 'no such section'" in sections["no such section"]["error"]
+    assert sections["rates"]["status"] == "done"
+    assert sections["rates"]["rows"]
+    begun.report.save()
+    assert begun.report.content["exit status"] == device.UNMEASURED
+
+
+def test_a_process_that_dies_or_hangs_costs_its_section_alone(device, begun, monkeypatch, tmp_path):
+    """A stand-in for the process of the sections: the first one ends it, the second one never ends."""
+    worker = tmp_path / "worker.py"
+    worker.write_text("""
+import json, os, sys, time
+from pathlib import Path
+for entry in json.loads(Path(sys.argv[-1]).read_text())["sections"]:
+    content = {"status": "running", "rows": [{"work": "w", "figure": "f", "value": 1, "bar": None}], "notes": []}
+    Path(entry["file"]).write_text(json.dumps(content | {"seconds": 0}))
+    time.sleep(0.3)
+    if entry["name"] == "dies":
+        os.abort()
+    if entry["name"] == "hangs":
+        time.sleep(600)
+    Path(entry["file"]).write_text(json.dumps(content | {"status": "done", "seconds": 1}))
+""")
+    names = ("dies", "hangs", "works")
+    monkeypatch.setattr(device, "WORKER", worker)
+    monkeypatch.setattr(device, "GRACE", 1)
+    monkeypatch.setattr(device, "SECTIONS", tuple(device.Section(name, 1, 0) for name in names))
+    begun.sections()
+    sections = begun.report.content["sections"]
+    assert [sections[name]["status"] for name in names] == ["failed", "timed out", "done"]
+    assert "status -6" in sections["dies"]["error"]
+    # What was found before the end is kept.
+    assert all(sections[name]["rows"] for name in names)
+
+
+def test_time_that_is_up_skips_what_is_left(device, begun, capsys):
+    begun.deadline = time.monotonic()
+    begun.sections()
+    assert {section["status"] for section in begun.report.content["sections"].values()} == {"not measured"}
+    assert "rates: not measured, no time left" in capsys.readouterr().out
+
+
+def test_exit_status_tells_failed_missed_and_unmeasured_apart(device, tmp_path):
+    report = device.Report(tmp_path, dry=False, bars=True)
+    rows = [{"work": "w", "figure": "f", "value": bar.limit, "bar": key} for key, bar in device.BARS.items()]
+    report.content["sections"] = {"all": {"status": "done", "rows": rows}}
+    report.content["tests"] = {"test": {"status": "passed"}}
+
+    def status():
+        report.save()
+        return report.content["exit status"]
+
+    assert status() == 0
+    report.content["sanitizer"] = {"memcheck": {"status": "not run"}}
+    assert status() == device.UNMEASURED
+    rows[0]["value"] /= 2
+    assert status() == device.MISSED
+    report.content["tests"]["test"] = {"status": "failed"}
+    assert status() == device.FAILED
+    report.content["tests"]["test"] = {"status": "passed"}
+    del rows[0]
+    assert status() == device.UNMEASURED
+    assert "not measured" in (tmp_path / "unknown-card.md").read_text()
+
+
+def test_a_test_run_is_judged_by_how_it_ended(device, begun):
+    def judged(code, seconds=20):
+        begun.judge("it", device.Process([sys.executable, "-c", code], seconds).wait())
+        return begun.report.content["tests"]["it"]
+
+    assert judged("print('3 passed in 1 s')")["status"] == "passed"
+    assert judged("raise SystemExit(5)")["result"] == "no GPU test"
+    failed = judged("print('FAILED tests/a.py::b'); print('1 failed'); raise SystemExit(1)")
+    assert (failed["status"], failed["result"], failed["failures"]) == ("failed", "1 failed", ["FAILED tests/a.py::b"])
+    assert judged("import time; time.sleep(60)", seconds=0.3)["status"] == "timed out"
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [("", "passed"), ("; exit 9", "failed"), ("; kill -9 $$", "failed")],
+    ids=["clean", "findings", "crash"],
+)
+def test_a_sanitizer_run_is_judged(device, begun, tmp_path, monkeypatch, ending, status):
+    """A stand-in for compute-sanitizer that runs its command, and one for the small cases."""
+    tool, worker = tmp_path / "compute-sanitizer", tmp_path / "worker.py"
+    tool.write_text(f'#!/bin/sh\nshift 6; "$@"{ending}\n')
+    tool.chmod(0o755)
+    worker.write_text("print('small: gcn, triton'); print('small: all done')")
+    monkeypatch.setattr(device, "WORKER", worker)
+    begun.dry, begun.sanitizer, begun.options.parts = False, str(tool), ("sanitizer",)
+    begun.sanitize()
+    entries = begun.report.content["sanitizer"]
+    assert {name: entry["status"] for name, entry in entries.items()} == {"memcheck": status, "racecheck": status}
+
+
+def test_the_build_is_for_the_card_and_left_out_where_the_library_loads(device, begun, tmp_path, monkeypatch, capsys):
+    machine = {"card": "a card", "capability": "90", "backends": {"cuda": "available"}}
+    begun.dry, begun.report.content["machine"] = False, machine
+    begun.build()
+    assert "is there and loads" in capsys.readouterr().out
+    machine["backends"] = {"cuda": "the cuda library was not built"}
+    begun.nvcc = None
+    begun.build()
+    assert "build: no nvcc, and the cuda library was not built: Triton alone" in capsys.readouterr().out
+    # A stand-in for the sources, whose build shows what it was asked for.
+    (tmp_path / "setup.py").write_text(
+        "import os, sys\n"
+        "print(sys.argv[1:], *(os.environ[n] for n in ('SEEGERA_CUDA', 'SEEGERA_CUDA_ARCHS', 'CUDACXX')))\n"
+        "sys.exit(1)\n"
+    )
+    monkeypatch.setattr(device, "ROOT", tmp_path)
+    begun.nvcc = "/cuda/nvcc"
+    begun.look = dict
+    begun.build()
+    out = capsys.readouterr().out
+    assert "build for sm_90: status 1" in out
+    assert "['--quiet', 'build_ext', '--inplace'] 1 90 /cuda/nvcc" in out
+    assert begun.report.status() == device.FAILED
+
+
+def test_the_most_important_tests_come_first(device, begun):
+    names = [path.name for path in begun.test_files()]
+    assert names[:2] == ["test_sparse_matmul.py", "test_link_likelihood.py"]
+    assert {"test_capture.py", "test_importance_bound.py"} <= set(names)
+
+
+def test_without_a_gpu_it_says_so(device, tmp_path):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is one here")
+    result = run("--out", "out", cwd=tmp_path)
+    assert result.returncode == device.UNMEASURED
+    assert "no NVIDIA GPU that torch can use; --dry-run rehearses on the CPU" in result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_options_are_refused(tmp_path):
+    assert "--minutes: got -1" in run("--minutes", "-1", cwd=tmp_path).stderr
+    assert "invalid choice: 'all'" in run("--parts", "all", cwd=tmp_path).stderr
+
+
+def test_a_python_with_torch_is_looked_for(tmp_path):
+    """A copy of the script, out of reach of the checkout's .venv, and a path with Pythons that have no torch."""
+    script = tmp_path / "bench" / SCRIPT.name
+    script.parent.mkdir()
+    shutil.copy(SCRIPT, script)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "dirname").symlink_to(shutil.which("dirname"))
+    for name in ("python3", "python"):
+        (tools / name).write_text("#!/bin/sh\nexit 1\n")
+        (tools / name).chmod(0o755)
+    environment = {"PATH": str(tools), "PYTHON": "/no/such/python"}
+    result = subprocess.run([shutil.which("sh"), script], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 4
+    assert "no Python with torch here (PYTHON=/no/such/python" in result.stderr

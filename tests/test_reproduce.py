@@ -1,0 +1,538 @@
+"""Trials, matrices of them, the tables beside the paper, the page of results, and the commands on top."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from seegera_fast import Graph, SeeGera, cli, datasets, reproduce, summary
+from seegera_fast.reproduce import Place, plan, run_matrix
+from seegera_fast.tasks.protocols import METHODS, TASKS
+from seegera_fast.trials import Record, Setting, Trial, read_record, read_records, run_trial
+
+SMALL = {"embedding_dim": 6, "hidden_dim": 7, "epochs": 3, "warmup_epochs": 2}
+QUICK = {**SMALL, "classifier_epochs": 5}
+OPTIONS = [text for name, value in SMALL.items() if name != "epochs" for text in ("--set", f"{name}={value}")]
+OPTIONS += ["--epochs", "3"]
+
+
+@functools.cache
+def communities(name: str) -> Graph:
+    """Two communities; called like a data set, so that it gets its preset and the paper's figures."""
+    rng = np.random.default_rng(2)
+    block = np.arange(40) % 2
+    same = block[:, None] == block[None, :]
+    upper = np.triu(rng.random(same.shape) < np.where(same, 0.5, 0.05), 1)
+    features = rng.random((40, 15)) < np.where(np.arange(15)[None, :] % 2 == block[:, None], 0.7, 0.1)
+    return Graph(upper + upper.T, features.astype(float), block, name=name)
+
+
+@pytest.fixture
+def small_data(monkeypatch):
+    """Every data set is small, but pubmed, which isn't there."""
+
+    def load(name, root=None):
+        if name == "pubmed":
+            raise FileNotFoundError("pubmed: wanted in a folder")
+        return communities(name)
+
+    monkeypatch.setattr(datasets, "load", load)
+
+
+class Here:
+    """Stands in for a process: runs the trial at once, in this one."""
+
+    started: list[Trial] = []  # noqa: RUF012
+
+    def __init__(self, trial, place, threads):
+        self.started.append(trial)
+        self.process = self
+        self.sentinel, writer = os.pipe()
+        os.close(writer)
+        try:
+            self.outcome = (0 if run_trial(trial, place.folder, place.root, place.device) else reproduce.STOPPED), ""
+        except Exception as error:
+            self.outcome = 1, str(error)
+
+    def is_alive(self):
+        return False
+
+    def stop(self):
+        pass
+
+    def end(self):
+        os.close(self.sentinel)
+        return self.outcome
+
+
+@pytest.fixture
+def here(small_data, monkeypatch):
+    """Trials run in this process; gives the list of those that were started."""
+    monkeypatch.setattr(Here, "started", [])
+    monkeypatch.setattr(reproduce, "_Worker", Here)
+    return Here.started
+
+
+def setting(task="link", data="cora", method="v3", split="paper", **fields):
+    return Setting(task, data, method, split, tuple(sorted(fields.items())))
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def test_plan_goes_through_all_settings_before_the_next_seed():
+    trials = plan(TASKS, ["cora", "cs"], ["vgae", "v3"], ["paper", "released"], range(2))
+    # Link: two splits of two methods; attribute: two splits of one method; node: one split of two methods.
+    assert len(trials) == len(set(trials)) == 2 * 2 * (4 + 2 + 2)
+    assert [trial.seed for trial in trials] == [0] * 16 + [1] * 16
+    assert len({trial.name for trial in trials}) == len(trials)
+    assert setting("attribute", "cs", "vgae") not in {trial.setting for trial in trials}
+    assert setting("node", split="released") not in {trial.setting for trial in trials}
+
+
+def test_plan_takes_the_papers_split_where_there_is_no_other():
+    (trial,) = plan(["node"], ["cora"], ["v3"], ["released"], [0])
+    assert trial.setting == setting("node")
+    with pytest.raises(ValueError, match="there is nothing to run: sigvae, vgae know links only"):
+        plan(["attribute"], ["cora"], ["vgae"], ["paper"], [0])
+
+
+def test_plan_refuses_fields_that_the_task_does_not_take():
+    with pytest.raises(TypeError, match="unknown field 'embeding_dim'; the nearest: embedding_dim"):
+        plan(["link"], ["cora"], ["v3"], ["paper"], [0], [{"embeding_dim": 3}])
+    with pytest.raises(ValueError, match=r"dropout: got 2"):
+        plan(["link"], ["cora"], ["v3"], ["paper"], [0], [{"dropout": 2}])
+
+
+def test_names_of_settings_are_names_of_files():
+    assert setting().name == "link-cora-v3-paper"
+    assert setting(epochs=2, negatives="edges").name == "link-cora-v3-paper-epochs=2,negatives=edges"
+    odd = [setting(encoder="a/b"), setting(encoder="a\\b"), setting(encoder="x" * 300)]
+    assert len({each.name for each in odd}) == 3
+    assert all(len(each.name) < 80 and "/" not in each.name for each in odd)
+    assert setting(epochs=2).title == "SeeGera-v3 (epochs=2)"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_are_configurations(method, tmp_path, small_data):
+    trial = Trial(setting(method=method, **SMALL), 0)
+    assert run_trial(trial, tmp_path, None, "cpu")
+    fields = read_record(trial.record_path(tmp_path)).content["configuration"]
+    assert fields["variant"] == ("independent" if method in ("v1", "nf") else "correlated")
+    assert (fields["structure_masking_rate"] > 0) == (method == "v3")
+    assert fields["feature_embeddings"] == (method != "nf")
+    assert fields["feature_side"] == (method not in ("vgae", "sigvae"))
+    assert (fields["noise_dim"], fields["num_mixture_samples"]) == ((0, 0) if method == "vgae" else (5, 1))
+
+
+# --- one trial -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_record_of_a_trial(task, tmp_path, small_data):
+    trial = Trial(setting(task, **(QUICK if task == "node" else SMALL)), 4)
+    assert run_trial(trial, tmp_path, None, "cpu")
+    assert [path.name for path in tmp_path.iterdir()] == [f"{trial.name}.json"]
+    (record,) = read_records(tmp_path)
+    assert record.trial == trial
+    assert record.failure is None
+    content = record.content
+    assert set(content["scores"]) == set(content["validation"]) == set(TASKS[task].scores)
+    assert (content["epochs"], len(content["history"]), content["configuration"]["seed"]) == (3, 3, 4)
+    assert content["configuration"]["embedding_dim"] == 6
+    shares = TASKS[task].splits["paper"]
+    assert {name: content["configuration"][name] for name in shares} == shares
+    assert 0 < content["seconds"] < 60
+    assert content["peak_memory_bytes"] > 2**20
+    assert content["machine"]["device"] == "cpu"
+
+
+def test_a_trial_that_was_stopped_goes_on_to_the_same_scores(tmp_path, small_data, monkeypatch):
+    trial = Trial(setting(**{**SMALL, "epochs": 9}), 1)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    whole.mkdir()
+    stopped.mkdir()
+    assert run_trial(trial, whole, None, "cpu")
+    forward, calls = SeeGera.forward, []
+
+    def counted(model, *arguments, **options):
+        calls.append(None)
+        if len(calls) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return forward(model, *arguments, **options)
+
+    monkeypatch.setattr(SeeGera, "forward", counted)
+    assert not run_trial(trial, stopped, None, "cpu")
+    assert [path.name for path in stopped.iterdir()] == [f"{trial.name}.checkpoint.safetensors"]
+    assert run_trial(trial, stopped, None, "cpu")
+    assert len(calls) == 9
+    assert [path.name for path in stopped.iterdir()] == [f"{trial.name}.json"]
+    first, second = (read_record(trial.record_path(folder)).content for folder in (whole, stopped))
+    for key in ("scores", "validation", "best_epoch", "configuration"):
+        assert first[key] == second[key]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "other"}', '{"format": "seegera_fast.Trial/1"}'])
+def test_another_file_is_not_a_record(content, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"a\.json: is not the record of a trial"):
+        read_records(tmp_path)
+
+
+# --- a matrix --------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_trial_is_never_repeated(tmp_path, here):
+    place = Place(tmp_path / "trials")
+    trials = plan(["link"], ["cora"], ["v2", "v3"], ["paper"], range(2), [SMALL])
+    first = run_matrix(trials[:3], place, quiet=True)
+    assert first.finished == here == trials[:3]
+    kept = {path: path.stat().st_mtime_ns for path in place.folder.glob("*.json")}
+    second = run_matrix(trials, place, quiet=True)
+    assert here == trials
+    assert sorted(second.finished, key=trials.index) == trials
+    assert [second.left, second.failed, second.crashed, second.missing, second.interrupted] == [[], [], {}, {}, False]
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_nan_missing_data_and_errors_are_told_apart(tmp_path, here, capsys):
+    place = Place(tmp_path / "trials")
+    trials = [
+        Trial(setting(**SMALL), 0),
+        Trial(setting(learning_rate=1e30, **SMALL), 0),
+        Trial(setting(data="pubmed", **SMALL), 0),
+        # Only the graph knows that it has fewer pairs.
+        Trial(setting(negatives=10**6, **SMALL), 0),
+    ]
+    for _ in range(2):
+        outcome = run_matrix(trials, place)
+        assert set(outcome.finished) == set(trials[:2])
+        assert outcome.failed == trials[1:2]
+        assert outcome.missing == {"pubmed": "pubmed: wanted in a folder"}
+        assert list(outcome.crashed) == trials[3:]
+        assert "negatives" in outcome.crashed[trials[3]]
+    # What ended with an error is tried again; what became NaN isn't.
+    assert here == [trials[0], trials[1], trials[3], trials[3]]
+    shown = capsys.readouterr().err
+    assert f"{trials[0].name}: AUC " in shown
+    assert f"{trials[1].name}: failed: epoch 1: " in shown
+    (row, _), (failed, _) = (
+        summary.rows(record for record in read_records(place.folder) if record.trial == trial) for trial in trials[:2]
+    )
+    assert (row.trials, row.failed, failed.trials, failed.failed, failed.mean) == (1, 0, 0, 1, None)
+
+
+def test_the_budget_stops_starting_trials(tmp_path, here, monkeypatch):
+    trials = plan(["link"], ["cora"], ["v2"], ["paper"], range(4), [SMALL])
+    assert run_matrix(trials, Place(tmp_path), budget=0, quiet=True).left == trials
+    assert here == []
+
+    class Slow(Here):
+        def end(self):
+            time.sleep(1.5)
+            return super().end()
+
+    monkeypatch.setattr(reproduce, "_Worker", Slow)
+    outcome = run_matrix(trials, Place(tmp_path), budget=1, quiet=True)
+    assert outcome.finished == trials[:1]
+    assert outcome.left == trials[1:]
+
+
+def test_records_of_another_version_or_trial_are_refused(tmp_path, here):
+    trial = Trial(setting(**SMALL), 0)
+    run_matrix([trial], Place(tmp_path), quiet=True)
+    path = trial.record_path(tmp_path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "versions": {**content["versions"], "seegera-fast": "0.0.0"}}))
+    with pytest.raises(ValueError, match=r"is from version 0\.0\.0"):
+        run_matrix([trial], Place(tmp_path), quiet=True)
+    path.write_text(json.dumps({**content, "seed": 3}))
+    with pytest.raises(ValueError, match=r"is the record of another trial, .*-seed3"):
+        run_matrix([trial], Place(tmp_path), quiet=True)
+
+
+def test_one_run_at_a_time(tmp_path, here):
+    with reproduce._locked(tmp_path), pytest.raises(OSError, match="is in use by another run"):
+        run_matrix([Trial(setting(**SMALL), 0)], Place(tmp_path), quiet=True)
+    assert run_matrix([Trial(setting(**SMALL), 0)], Place(tmp_path), quiet=True).finished
+
+
+def test_trials_in_processes(tmp_path):
+    """The real thing, two at once: the same scores as here; a wrong trial is told apart."""
+    fields = {**SMALL, "epochs": 2, "embedding_dim": 4}
+    trials = plan(["link"], ["digits"], ["v3"], ["paper"], range(2), [fields])
+    wrong = Trial(setting(data="digits", negatives=10**9, **fields), 0)
+    outcome = run_matrix([*trials, wrong], Place(tmp_path / "trials"), jobs=2, quiet=True)
+    assert set(outcome.finished) == set(trials)
+    assert "negatives" in outcome.crashed[wrong]
+    (tmp_path / "here").mkdir()
+    assert run_trial(trials[1], tmp_path / "here", None, "cpu")
+    one, other = (read_record(trials[1].record_path(tmp_path / name)).content for name in ("trials", "here"))
+    assert one["scores"] == other["scores"]
+
+
+def test_a_signal_ends_the_trials_after_their_epoch(tmp_path):
+    """A real signal to the real command, whose trial is in a process below it."""
+    out = tmp_path / "out"
+    options = ["--set", "patience=none", "--set", "embedding_dim=4", "--set", "hidden_dim=4"]
+    command = [sys.executable, "-m", "seegera_fast", "reproduce", "--task", "link", "--data", "digits"]
+    command += ["--variant", "v3", "--split", "paper", "--trials", "2", "--epochs", "1000000", "--out", str(out)]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 120
+        while not list(out.glob("trials/*.safetensors")) and time.monotonic() < end:
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        printed, shown = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, shown
+    assert "seed0: stopped; the next run goes on" in shown
+    assert "2 trials are left" in shown
+    assert "tables in" in printed
+    assert not list(out.glob("trials/*.json"))
+    assert [path.name.split("-seed")[1] for path in out.glob("trials/*.safetensors")] == ["0.checkpoint.safetensors"]
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def record(score, *, seed=0, failure=None, **keys):
+    where = setting(**keys)
+    scores = dict.fromkeys(TASKS[where.task].scores, score)
+    history = [{"epoch": epoch, "loss": 1 / epoch, "valid_auc": 0.5} for epoch in (1, 2, 3)]
+    content = {
+        "setting": {},
+        "failure": failure,
+        "machine": {"gpu": None, "instruction_set": "avx2", "threads": 2, "system": "Linux x86_64"},
+        "versions": dict.fromkeys(("seegera-fast", "torch", "numpy", "scipy", "scikit-learn"), "1"),
+    }
+    if failure is None:
+        content.update(scores=scores, seconds=10.0 + seed, epochs=3, peak_memory_bytes=2**20 * seed, history=history)
+    return Record(Trial(where, seed), content)
+
+
+def test_papers_figures_are_those_of_known_names():
+    found = summary._paper()
+    assert {task: set(scores) for task, scores in found.items()} == {
+        name: set(task.scores) for name, task in TASKS.items()
+    }
+    for scores in found.values():
+        for methods in scores.values():
+            assert set(methods) <= set(METHODS)
+            for figures in methods.values():
+                assert set(figures) <= set(reproduce.PAPER_DATA)
+                assert all(len(figure) == 2 and figure[0] > 0 and figure[1] >= 0 for figure in figures.values())
+    for variant in ("v1", "v2", "v3"):
+        assert all(set(found["link"][score][variant]) == set(reproduce.PAPER_DATA) for score in ("auc", "ap"))
+    assert found["link"]["auc"]["v3"]["cora"] == [95.50, 0.71]
+    assert found["link"]["ap"]["v3"]["citeseer"] == [97.33, 0.46]
+    assert found["attribute"]["mse"]["v3"]["citeseer"] == [4.84e-4, 2.96e-6]
+    assert found["node"]["accuracy"]["v3"]["cora"] == [84.3, 0.4]
+
+
+def test_means_deviations_and_differences():
+    records = [record(0.95, seed=1), record(0.97, seed=2), record(0.0, seed=3, failure="epoch 9: link became NaN")]
+    auc, ap = summary.rows(records)
+    assert (auc.score, ap.score) == ("auc", "ap")
+    assert auc.mean == pytest.approx(96.0)
+    assert auc.deviation == pytest.approx(math.sqrt(2))
+    assert (auc.trials, auc.failed, auc.seconds, auc.epochs, auc.peak_memory) == (2, 1, 11.5, 3, 2**21)
+    assert auc.difference == pytest.approx(0.5)
+    assert auc.reached
+    (single, _) = summary.rows(records[:1])
+    assert (single.deviation, single.difference) == (None, pytest.approx(-0.5))
+    assert [row.paper for row in summary.rows([record(0.9, data="digits")])] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("keys", "score", "reached"),
+    [
+        ({}, 0.9479, True),
+        ({}, 0.9478, False),
+        ({}, 0.99, True),
+        ({"task": "attribute"}, 1.97e-3, True),
+        ({"task": "attribute"}, 1.98e-3, False),
+        ({"task": "attribute"}, 1e-3, True),
+        ({"task": "attribute", "data": "physics"}, 2.17, True),
+        ({"task": "attribute", "data": "physics"}, 2.18, False),
+        ({"data": "digits"}, 0.9, None),
+    ],
+)
+def test_what_reaches_the_paper(keys, score, reached):
+    assert summary.rows([record(score, **keys)])[0].reached is reached
+
+
+def test_markdown_says_what_is_not_the_papers_protocol():
+    plain = [record(0.9501, seed=seed) for seed in range(2)]
+    text = summary.markdown(summary.rows(plain))
+    assert "## Link prediction" in text
+    assert "| cora | SeeGera-v3 | paper | AUC | 95.50 ± 0.71 | 95.01 ± 0.00 | -0.49 | yes | 2 | 0 | 3 |" in text
+    assert "Not the paper's protocol" not in text
+    assert "Failed" not in text
+    others = [record(0.9, epochs=2), record(0.5, failure="epoch 1"), record(1.912e-3, task="attribute", method="v1")]
+    text = summary.markdown(summary.rows([*plain, *others]))
+    assert "**Not the paper's protocol:**" in text
+    assert "| cora | SeeGera-v3 (epochs=2) | paper |" in text
+    assert "Failed trials" in text
+    assert "| cora | SeeGera-v1 | paper | MSE | 1.90e-03 ± 8.18e-05 | 1.91e-03 | +1.20e-05 | yes |" in text
+    widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs the command in this process; gives exit status, stdout and stderr."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def call(*argv):
+        try:
+            status = cli.main([str(text) for text in argv])
+        except SystemExit as end:
+            status = end.code
+        return status, *capsys.readouterr()
+
+    yield call
+    torch.set_num_threads(threads)
+
+
+def test_reproduce_writes_tables_and_a_page(run, here, tmp_path):
+    out, page = tmp_path / "out", tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    command = ["reproduce", "--data", "cora", "--variant", "v3", "--trials", 2, "--out", out, "--page", page, *OPTIONS]
+    status, printed, err = run(*command)
+    assert status == 0
+    assert len(here) == 10
+    assert "link, cora, released split: SeeGera-v3 (" in printed
+    assert "95.50 ± 0.71" in printed
+    assert f"{here[0].name}: AUC " in err
+    assert sorted(path.name for path in out.iterdir()) == ["results.json", "results.md", "trials"]
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    assert len(rows) == 4 + 2 + 1
+    assert rows[0]["setting"]["fields"] == SMALL
+    assert rows[0]["paper"] == [95.5, 0.71]
+    assert rows[0]["difference"] == pytest.approx(rows[0]["mean"] - 95.5)
+    text = page.read_text()
+    for part in ("# Results", "10 trials", "## Attribute inference", "Not the paper's protocol", "torch "):
+        assert part in text
+    pictures = sorted(path.name for path in (page.parent / "results").iterdir())
+    assert pictures == sorted(f"{task}-{kind}.png" for task in TASKS for kind in ("bars", "curves"))
+    for name in pictures:
+        assert f"](results/{name})" in text
+        assert (page.parent / "results" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+    status, again, err = run(*command, "--quiet")
+    assert (status, err) == (0, "")
+    assert again == printed
+    assert len(here) == 10
+
+
+def test_reproduce_exit_status_and_lines(run, here, tmp_path):
+    base = ["reproduce", "--task", "link", "--split", "paper", "--variant", "v2", "--trials", 1, "--quiet", *OPTIONS]
+    out = ["--out", tmp_path / "out"]
+    status, printed, err = run(*base, *out, "--data", "cora", "pubmed")
+    assert status == 2
+    assert "link, cora, paper split: SeeGera-v2 (" in printed
+    assert err == "seegera-fast: pubmed is left out: pubmed: wanted in a folder\n"
+
+    status, _, err = run(*base, *out, "--data", "cora", "--set", "learning_rate=1e30")
+    assert status == 3
+    assert "learning_rate=1e+30" in err
+    assert "became NaN or infinite and is in no mean" in err
+
+    status, _, err = run(*base, *out, "--data", "cs", "--budget", "0")
+    assert status == 4
+    assert "1 trials are left (link-cs-v2-paper-" in err
+    assert err.endswith("; the same command goes on\n")
+
+
+def test_baselines_alone_and_beside_variants(run, here, tmp_path):
+    base = ["reproduce", "--data", "cora", "--trials", 1, "--split", "paper", "--out", tmp_path / "out", *OPTIONS]
+    assert run(*base, "--baseline", "vgae", "sigvae")[0] == 0
+    assert {trial.setting.method for trial in here} == {"vgae", "sigvae"}
+    assert {trial.setting.task for trial in here} == {"link", "node"}
+    here.clear()
+    assert run(*base, "--task", "link", "--baseline", "vgae", "--variant", "nf")[0] == 0
+    assert [trial.setting.method for trial in here] == ["nf"]
+
+
+def test_sweep_draws_a_heat_map(run, here, tmp_path):
+    out = tmp_path / "out"
+    grid = ["--structure-rates", 0, 0.4, "--feature-rates", 0, 0.2, 0.5]
+    command = ["sweep", "--data", "cora", "--trials", 1, "--out", out, *grid, *OPTIONS]
+    status, printed, _ = run(*command)
+    assert status == 0
+    assert len(here) == 6
+    assert "structure_masking_rate=0.4" in printed
+    rows = json.loads((out / "sweep.json").read_text())["rows"]
+    names = ("structure_masking_rate", "feature_masking_rate")
+    cells = {tuple(row["setting"]["fields"][name] for name in names) for row in rows}
+    assert cells == {(first, second) for first in (0, 0.4) for second in (0, 0.2, 0.5)}
+    assert (out / "sweep.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    for record in read_records(out / "trials"):
+        rates = dict(record.trial.setting.fields)
+        assert {name: record.content["configuration"][name] for name in names} == {name: rates[name] for name in names}
+    status, _, err = run(*command, "--set", "feature_masking_rate=0.1")
+    assert status == 2
+    assert "feature_masking_rate has an option of its own: --feature-rates" in err
+
+
+BAD_OPTIONS = [
+    (["reproduce", "--dta", "cora"], ["--dta", "the nearest: --data"]),
+    (["reproduce", "--data", "coar"], ["--data", "'coar'", "the nearest: cora"]),
+    (["reproduce", "--task", "links"], ["--task", "'links'", "the nearest: link"]),
+    (["reproduce", "--variant", "v4"], ["--variant", "'v4'"]),
+    (["reproduce", "--baseline", "gae"], ["--baseline", "'gae'", "vgae"]),
+    (["reproduce", "--trials", "0"], ["--trials", "'0'", "1 or more"]),
+    (["reproduce", "--budget", "-1"], ["--budget", "'-1'", "minutes"]),
+    (["reproduce", "--budget", "nan"], ["--budget", "'nan'", "minutes"]),
+    (["reproduce", "--set", "embeding_dim=3"], ["'embeding_dim'", "the nearest: embedding_dim"]),
+    (["reproduce", "--set", "seed=3"], ["--set", "seed"]),
+    (["sweep", "--structure-rates", "1"], ["--structure-rates", "'1'", "[0, 1)"]),
+    (["sweep", "--task", "all"], ["--task", "'all'", "link, attribute, node"]),
+]
+
+
+@pytest.mark.parametrize(("argv", "parts"), BAD_OPTIONS, ids=lambda value: " ".join(value[:4]))
+def test_bad_options_are_refused(run, here, tmp_path, monkeypatch, argv, parts):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(*argv)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert all(part in err for part in parts)
+    assert here == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["reproduce", "sweep"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_epoch(run, here, tmp_path, command):
+    (tmp_path / "file").write_text("mine")
+    status, _, err = run(command, "--data", "cora", "--out", tmp_path / "file")
+    assert status == 2
+    assert "can't be written" in err
+    assert here == []
+    assert Path(tmp_path / "file").read_text() == "mine"
+
+
+def test_an_unavailable_backend_is_refused(run, here, tmp_path, monkeypatch):
+    from seegera_fast import backends
+
+    monkeypatch.setitem(backends._missing, "cuda", "a reason")
+    status, _, err = run("reproduce", "--data", "cora", "--backend", "cuda", "--out", tmp_path / "out")
+    assert (status, "a reason" in err, here) == (2, True, [])
