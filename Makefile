@@ -11,7 +11,7 @@ JOBS ?= 2
 comma := ,
 
 # Tests run in several processes, each of one thread where a test asks for no more.
-PYTEST = env OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
+PYTEST = env OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 
 # cmake, ninja, ruff and clang-format are those of the environment.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)

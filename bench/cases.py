@@ -69,7 +69,7 @@ CONTENDERS = ("seegera_fast", "torch")
 @functools.cache
 def cora_sized() -> sf.Graph:
     """A random graph of Cora's size, which needs no download, on torch's default device."""
-    device = torch.get_default_device()
+    device = torch.empty(0).device
     with torch.device("cpu"):
         graph = random_graph(NODES, degree=4, features=FEATURES)
     return graph.to(device)
@@ -100,7 +100,7 @@ def log_densities(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -
 def leaf(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
     """Normal numbers that want a gradient, the same on every device."""
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu")
-    return (scale * numbers).to(torch.get_default_device()).requires_grad_()
+    return (scale * numbers).to(torch.empty(0).device).requires_grad_()
 
 
 def with_gradients(function: Callable[[], torch.Tensor], leaves: list[torch.Tensor]) -> Callable[[], tuple]:

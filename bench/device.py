@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import glob
+import importlib.util
 import json
 import os
 import re
@@ -369,6 +370,11 @@ class Run:
         files = self.test_files()
         pytest = [sys.executable, "-m", "pytest", "-q", "--maxfail=20", "-p", "no:cacheprovider"]
         chosen = ["-m", "gpu"]
+        cores = os.cpu_count() or 1
+        places = 1 if self.dry else max(1, min(8, cores // 2))
+        if not self.dry and cores >= 8 and importlib.util.find_spec("xdist"):
+            # The longest files take as long as all others together: four processes for each.
+            chosen, places = [*chosen, "-n", "4"], max(1, cores // 4)
         if self.dry:
             # No file has a GPU test that runs here; one with small kernels shows that the files are run and read.
             files, chosen = [ROOT / "tests" / "test_importance_bound.py"], ["-k", "triton and reference"]
@@ -378,7 +384,6 @@ class Run:
             self.report.content["tests"][name] = {"status": "not run", "result": "no time left"}
         prepared = self.worker("prepare", self.scratch / "largest", seconds=60 * self.scale)
         running: dict[str, Process] = {}
-        places = 1 if self.dry else max(1, min(8, (os.cpu_count() or 1) // 2))
         while running or (waiting and time.monotonic() < end):
             while waiting and len(running) < places and time.monotonic() < end:
                 name = next(iter(waiting))
@@ -551,6 +556,9 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
+    if os.environ.get("SEEGERA_DATA"):
+        # The parts run in another folder.
+        os.environ["SEEGERA_DATA"] = os.path.abspath(os.environ["SEEGERA_DATA"])
     # Ended from outside, it still writes what it has and leaves no process on the card.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(UNMEASURED))
     return Run(options).all()

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -169,8 +170,9 @@ def write_table() -> None:
         ("triton", TRITON_MODULES, compile_triton),
     ):
         table[compiler] = {}
-        for operation in operations:
-            measured = build(operation)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            compiled = zip(operations, pool.map(build, operations), strict=True)
+        for operation, measured in compiled:
             spilling = [
                 f"{kernel} on {name}"
                 for kernel, by_name in measured.items()

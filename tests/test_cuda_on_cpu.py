@@ -26,6 +26,7 @@ FLAGS = "-std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Wno-unknown
 SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=all"
 
 pytestmark = [
+    pytest.mark.xdist_group("cuda_on_cpu"),
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux" or COMPILER is None, reason="needs Linux and a C++ compiler"),
 ]

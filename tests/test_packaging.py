@@ -26,6 +26,9 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 # warnings.
 INSPECT = """
 import importlib.metadata, importlib.util, json, pathlib, warnings
+
+# What the tests share is made once, so they stay in one process.
+pytestmark = pytest.mark.xdist_group("packaging")
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import torch

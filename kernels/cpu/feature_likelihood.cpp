@@ -698,8 +698,7 @@ Tensor sparse_times_dense(const Tensor& rowptr, const Tensor& col, const Tensor&
                                       torch::stable::detail::from(values), torch::stable::detail::from(rowptr),
                                       torch::stable::detail::from(col),    torch::stable::detail::from(values),
                                       torch::stable::detail::from(dense)};
-    TORCH_ERROR_CODE_CHECK(
-        torch_call_dispatcher("seegera_fast::sparse_matmul", "", stack.data(), TORCH_ABI_VERSION));
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("seegera_fast::sparse_matmul", "", stack.data(), TORCH_ABI_VERSION));
     return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
