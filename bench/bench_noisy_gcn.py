@@ -25,8 +25,8 @@ def contenders(draws, dropout):
         return [functional.dropout(features.values, dropout) for _ in range(distinct)], noise
 
     def same_draws():
-        factors = sf.ops.dropout(torch.ones(NODES, draws, FEATURES + NOISE_DIM), dropout, SEED)
-        noise = sf.ops.draw_noise(SEED, NODES, draws, NOISE_DIM, PROB) * factors[:, :, FEATURES:]
+        factors = sf.reference.dropout(torch.ones(NODES, draws, FEATURES + NOISE_DIM), dropout, SEED)
+        noise = sf.reference.draw_noise(SEED, NODES, draws, NOISE_DIM, PROB) * factors[:, :, FEATURES:]
         return [features.values * factors[features.row, draw, features.col] for draw in range(distinct)], noise
 
     def plain(values, noise):

@@ -26,6 +26,8 @@ class CapturedStep:
 
     def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
         self.model = model
+        # The recording holds addresses only: what they belong to has to live as long.
+        self._kept = optimizer, graph
         parameters = list(model.parameters())
         device = parameters[0].device
         check_capturable(device, optimizer)

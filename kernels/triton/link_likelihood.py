@@ -30,18 +30,17 @@ from .common.products import multiply, multiply_add
 from .common.random import NEGATIVES, integers
 
 # The fused form: rows of a program and other rows that it takes at a time, by precision ("ieee": float16 and bfloat16)
-# and width. What is missing takes the chunked form: its registers would spill. Not yet measured on a GPU.
+# and width. Wider ones lose to the chunked form: by 1.3 to 2.1 times at widths of 128 and 256, on an H200.
 FUSED_BLOCKS = {
     ("ieee", 64): (128, 64),
-    ("ieee", 128): (128, 64),
-    ("ieee", 256): (64, 64),
     ("tf32", 64): (128, 64),
-    ("tf32", 128): (64, 64),
     ("tf32x3", 64): (128, 16),
 }
 
-# Rows of a group of the chunked form, at most; groups are multiples of UNIT rows.
-CHUNK = 2048
+# Rows of a group of the chunked form, at most; groups are multiples of UNIT rows. Against 2,048 on an H200: 65,536 rows
+# of 768 in bfloat16 took 25 instead of 47 ms; 34,493 rows of 512 in TF32 12.8 instead of 14.5 ms, in bfloat16 9.8
+# instead of 8.9.
+CHUNK = 4096
 UNIT = 64
 
 # --- All pairs, fused ------------------------------------------------------------------------------------------------

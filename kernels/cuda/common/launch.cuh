@@ -20,7 +20,7 @@ class Launcher {
  public:
     explicit Launcher(const torch::stable::Tensor& tensor) : guard_(tensor.get_device_index()) {
         void* stream = nullptr;
-        STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
+        TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
         stream_ = static_cast<cudaStream_t>(stream);
     }
 
