@@ -13,6 +13,9 @@ from .seeds import SeedSlots, derive_seed
 if TYPE_CHECKING:
     from .model import SeeGera
 
+# Optimisers that a graph can hold, whose state begins as zeros.
+OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Adadelta)
+
 # Steps before the recording: they compile kernels, choose algorithms and build what a graph keeps.
 WARMUP_STEPS = 3
 
@@ -21,7 +24,8 @@ class CapturedStep:
     """Forward, backward and the optimiser's step of a model, recorded as a CUDA graph (see :meth:`SeeGera.capture`).
 
     A replay draws and computes what the eager step with the same seed does. Gradients, the loss and its terms lie at
-    fixed places, which the next replay overwrites.
+    fixed places, which the next replay overwrites. So do the weights and the optimiser's state: once either has been
+    put elsewhere (``model.to``, ``optimizer.load_state_dict``), the step has to be recorded anew.
     """
 
     def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
@@ -43,23 +47,26 @@ class CapturedStep:
 
         weights = [parameter.detach().clone() for parameter in parameters]
         states = {id(parameter): _copy(optimizer.state.get(parameter, {})) for parameter in parameters}
+        self._graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            for _ in range(WARMUP_STEPS):
-                optimizer.zero_grad(set_to_none=True)
-                step()
-        torch.cuda.current_stream(device).wait_stream(side)
-        optimizer.zero_grad(set_to_none=True)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.cuda.graph(self._graph):
-            output = step()
+        try:
+            with torch.cuda.stream(side):
+                for _ in range(WARMUP_STEPS):
+                    optimizer.zero_grad(set_to_none=True)
+                    step()
+            torch.cuda.current_stream(device).wait_stream(side)
+            optimizer.zero_grad(set_to_none=True)
+            with torch.cuda.device(device), torch.cuda.graph(self._graph):
+                output = step()
+        finally:
+            # Weights and state are read and written where they lie now: what the steps above left there is taken back.
+            with torch.no_grad():
+                for parameter, weight in zip(parameters, weights, strict=True):
+                    parameter.copy_(weight)
+                    _restore(optimizer.state.get(parameter, {}), states[id(parameter)])
         self._output = Output(output.loss.detach(), output.terms)
-        # The optimiser's state is read and written where it lies now: what the steps above left there is taken back.
-        with torch.no_grad():
-            for parameter, weight in zip(parameters, weights, strict=True):
-                parameter.copy_(weight)
-                _restore(optimizer.state[parameter], states[id(parameter)])
+        self._places = self._addresses()
 
     def __call__(self, *, seed: int | None = None, warmup: float = 1.0) -> Output:
         """One step.
@@ -70,7 +77,12 @@ class CapturedStep:
 
         Returns:
             Loss and terms from before the step. The tensors are the same at each call.
+
+        Raises:
+            RuntimeError: weights or the optimiser's state were put elsewhere since the recording.
         """
+        if self._addresses() != self._places:
+            raise RuntimeError("capture: weights or the optimizer's state lie elsewhere now, record the step anew")
         if seed is None:
             seed = derive_seed(self.model.seed, self.model.next_step())
         self._slots.fill(seed)
@@ -78,18 +90,29 @@ class CapturedStep:
         self._graph.replay()
         return self._output
 
+    def _addresses(self) -> list[int]:
+        optimizer, _ = self._kept
+        states = [value for state in optimizer.state.values() for value in state.values()]
+        tensors = [*self.model.parameters(), *(value for value in states if isinstance(value, torch.Tensor))]
+        return [tensor.data_ptr() for tensor in tensors]
+
 
 def check_capturable(device: torch.device, optimizer: torch.optim.Optimizer) -> None:
     """Refuses what no CUDA graph can hold.
 
     Raises:
         TypeError: not an optimiser.
-        ValueError: another device than a GPU, or an optimiser that reads the device in its step.
+        ValueError: another device than a GPU, another optimiser than OPTIMIZERS and SGD without dampening, or one that
+            reads the device in its step.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer: got {type(optimizer).__name__}, want a torch.optim.Optimizer")
     if device.type != "cuda":
         raise ValueError(f"model: is on {device}, want a CUDA device: only there is a step recorded")
+    plain = isinstance(optimizer, torch.optim.SGD) and not any(group["dampening"] for group in optimizer.param_groups)
+    if not plain and type(optimizer) not in OPTIMIZERS:
+        names = ", ".join(kind.__name__ for kind in OPTIMIZERS)
+        raise ValueError(f"optimizer: got {type(optimizer).__name__}, want {names} or SGD without dampening")
     if not all(group.get("capturable", True) for group in optimizer.param_groups):
         raise ValueError(
             f"optimizer: {type(optimizer).__name__} has capturable=False, want True: its step would read the device"

@@ -1,4 +1,4 @@
-"""Checkpoints: a training run that was stopped goes on to the same bits."""
+"""Checkpoints: a training run that was stopped goes on to the same bits, on the same device and backend."""
 
 from __future__ import annotations
 

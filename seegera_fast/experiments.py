@@ -201,6 +201,8 @@ def _unique(names: Iterable[Any]) -> list[Any]:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
+    if options.page is not None and not options.page.suffix:
+        raise ValueError(f"--page: got {options.page}, want a file name with an ending, such as docs/results.md")
     variants = options.variant or ([] if options.baseline else ["v1", "v2", "v3"])
     trials = plan(
         TASKS if options.task == "all" else [options.task],

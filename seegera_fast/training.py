@@ -209,9 +209,11 @@ def train(
                 bar.set_postfix({"loss": record["loss"], **(best.scores if best else {})}, refresh=False)
                 if epoch == config.epochs or _out_of_patience(config, epoch, best):
                     break
-                if checkpoint is not None and (stop.requested or epoch % checkpoint.every == 0):
+                # Asked once: what ends the run has its state written.
+                stopping = stop.requested
+                if checkpoint is not None and (stopping or epoch % checkpoint.every == 0):
                     checkpoint.save(state(), identity)
-                if stop.requested:
+                if stopping:
                     interrupted = True
                     break
     except KeyboardInterrupt:

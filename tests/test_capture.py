@@ -1,6 +1,7 @@
 """What a recorded training step needs: nothing read on the host, seeds in slots; and on a GPU, the step itself."""
 
 import contextlib
+import functools
 
 import cases
 import pytest
@@ -146,7 +147,15 @@ def test_refusals():
         model.capture(torch.optim.Adam(model.parameters()), graph=3)
     with pytest.raises(ValueError, match="Adam has capturable=False, want True"):
         check_capturable(torch.device("cuda"), torch.optim.Adam(model.parameters()))
+    for other in (
+        torch.optim.NAdam,
+        torch.optim.Adagrad,
+        functools.partial(torch.optim.SGD, momentum=0.5, dampening=0.5),
+    ):
+        with pytest.raises(ValueError, match=r"optimizer: got \w+, want Adam, .* or SGD without dampening"):
+            check_capturable(torch.device("cuda"), other(model.parameters(), lr=0.1))
     check_capturable(torch.device("cuda"), torch.optim.SGD(model.parameters(), lr=0.1))
+    check_capturable(torch.device("cuda"), torch.optim.RMSprop(model.parameters(), capturable=True))
 
 
 @pytest.mark.gpu

@@ -20,15 +20,14 @@ pytest.importorskip("setuptools", minversion="77")
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = Path(sysconfig.get_path("purelib"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++").split()[0], "g++", "clang++"))), None)
+# What the tests share is made once, so they stay in one process.
+pytestmark = pytest.mark.xdist_group("packaging")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 # Says what is installed where, as seen from a folder that holds no sources, then calls an operation twice and lists the
 # warnings.
 INSPECT = """
 import importlib.metadata, importlib.util, json, pathlib, warnings
-
-# What the tests share is made once, so they stay in one process.
-pytestmark = pytest.mark.xdist_group("packaging")
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import torch

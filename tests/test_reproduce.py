@@ -505,6 +505,7 @@ BAD_OPTIONS = [
     (["reproduce", "--budget", "nan"], ["--budget", "'nan'", "minutes"]),
     (["reproduce", "--set", "embeding_dim=3"], ["'embeding_dim'", "the nearest: embedding_dim"]),
     (["reproduce", "--set", "seed=3"], ["--set", "seed"]),
+    (["reproduce", "--page", "results"], ["--page", "results", "docs/results.md"]),
     (["sweep", "--structure-rates", "1"], ["--structure-rates", "'1'", "[0, 1)"]),
     (["sweep", "--task", "all"], ["--task", "'all'", "link, attribute, node"]),
 ]

@@ -6,8 +6,8 @@ gradient and a chunk of scores:
 - fused: a program owns a block of rows and walks over all blocks of other rows; scores, slopes and the block of the
   gradient stay in registers. 4 n^2 d operations, since each pair is met from both sides.
 - chunked: a product of the library makes the scores of two groups of rows, a kernel turns them into slopes in place,
-  two products use them up. A pair of groups serves both: 3 n^2 d operations, the floor. A chunk of scores takes 16 MB
-  in float32, so that it stays in the cache of a GPU.
+  two products use them up. A pair of groups serves both: 3 n^2 d operations, the floor. A chunk of scores takes 64 MiB
+  in float32, whatever n is.
 
 A link has another term: one more kernel adds pos_weight softplus(-s) and takes the softplus(s) of the dense sum away
 again. The diagonal is left out of the dense sum.
