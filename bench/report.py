@@ -287,7 +287,7 @@ def draw(rows: list[Row], extra: dict[str, object], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     over = [row for row in rows if row.figure == "times its floor"]
     if over:
@@ -309,6 +309,7 @@ def draw(rows: list[Row], extra: dict[str, object], folder: Path) -> None:
         ):
             for kind, series in extra["growth"].items():
                 axes.loglog(series["nodes"], series[quantity], marker="o", label=kind)
+            axes.xaxis.set_minor_formatter(ticker.NullFormatter())
             axes.set_xlabel("nodes")
             axes.set_ylabel(unit)
             axes.grid(True, which="both", alpha=0.3)
