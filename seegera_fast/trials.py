@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -14,10 +15,11 @@ import torch
 from . import datasets, tasks
 from .atomic import written_aside
 from .checkpoint import Checkpoint
+from .model import SeeGeraConfig
 from .report import json_text, machine, versions
 from .tasks.common import settle
 from .tasks.protocols import METHODS, TASKS
-from .training import TrainingFailure
+from .training import TrainingConfig, TrainingFailure
 
 FORMAT = "seegera_fast.Trial/1"
 # Epochs between two checkpoints of a trial.
@@ -41,6 +43,13 @@ class Setting:
     method: str
     split: str
     fields: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        # 0 and 0.0 are one rate, so they must not make two names.
+        known = (*dataclasses.fields(SeeGeraConfig), *dataclasses.fields(TrainingConfig))
+        rates = {entry.name for entry in known if entry.type == "float"}
+        whole = [(name, float(value) if name in rates and type(value) is int else value) for name, value in self.fields]
+        object.__setattr__(self, "fields", tuple(whole))
 
     @property
     def name(self) -> str:

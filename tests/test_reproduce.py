@@ -494,6 +494,13 @@ def test_sweep_draws_a_heat_map(run, here, tmp_path):
     assert "feature_masking_rate has an option of its own: --feature-rates" in err
 
 
+def test_a_rate_has_one_name_however_it_is_written():
+    whole, fraction = (setting(dropout=value, epochs=3) for value in (0, 0.0))
+    assert whole.name == fraction.name
+    assert dict(whole.fields) == {"dropout": 0.0, "epochs": 3}
+    assert isinstance(dict(whole.fields)["epochs"], int)
+
+
 BAD_OPTIONS = [
     (["reproduce", "--dta", "cora"], ["--dta", "the nearest: --data"]),
     (["reproduce", "--data", "coar"], ["--data", "'coar'", "the nearest: cora"]),
