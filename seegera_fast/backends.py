@@ -162,6 +162,11 @@ def choose(operation: str, device: torch.device) -> str:
     return "reference"
 
 
+def chosen(device: torch.device) -> list[str]:
+    """The backends that run operations on tensors of a device: one where all have a kernel there, or one is forced."""
+    return sorted({choose(operation, device) for operation in _all_operations()})
+
+
 def _check_forced(backend: str, operation: str, columns: tuple[str, ...], device: torch.device) -> None:
     if backend not in columns:
         raise RuntimeError(f"{operation}: backend {backend!r} is forced and has no kernel for it")

@@ -35,6 +35,21 @@ from .summary import PERCENT, Row, as_json, markdown, readable_row, rows
 from .tasks.protocols import BASELINES, TASKS, VARIANTS
 from .trials import Trial, read_records
 
+# Fields of a trial that have an option of their own.
+OPTION_OF_FIELD = {
+    **dict.fromkeys(("train", "valid", "test", "public"), "--split"),
+    "preset": "--data",
+    "seed": "--trials",
+    "epochs": "--epochs",
+    "progress": "--quiet",
+    "checkpoint": "--out",
+}
+OPTIONS_OF_REPRODUCE = {**OPTION_OF_FIELD, "variant": "--variant"}
+OPTIONS_OF_SWEEP = {
+    **OPTION_OF_FIELD,
+    "structure_masking_rate": "--structure-rates",
+    "feature_masking_rate": "--feature-rates",
+}
 RATES = tuple(step / 10 for step in range(6))
 STATUSES = """\
 exit status:
@@ -97,9 +112,15 @@ def add_experiments(commands: Any) -> dict[str, Parser]:
         help="vgae: links only, one Gaussian per node; sigvae: links only, semi-implicit. Without attribute inference",
     )
     _add_split(what, "both")
-    _add_trials(what, 10)
+    _add_trials(what, 10, OPTIONS_OF_REPRODUCE)
     _add_running(reproduce, "runs/reproduce")
-    reproduce.add_argument("--page", type=Path, metavar="FILE", help="write a page of results, in Markdown")
+    reproduce.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="write a page of results, in Markdown, and its pictures to the folder of that name without the ending; "
+        "notes.md there, if you write one, becomes part of the page",
+    )
     reproduce.set_defaults(run=_reproduce)
 
     sweep = commands.add_parser(
@@ -121,7 +142,7 @@ def add_experiments(commands: Any) -> dict[str, Parser]:
             help=f"{name} masking rates. Default: 0 to 0.5 in steps of 0.1",
         )
     _add_split(what, "paper")
-    _add_trials(what, 10)
+    _add_trials(what, 10, OPTIONS_OF_SWEEP)
     _add_running(sweep, "runs/sweep")
     sweep.set_defaults(run=_sweep)
     return {"reproduce": reproduce, "sweep": sweep}
@@ -157,7 +178,7 @@ def _add_split(group: Any, default: str) -> None:
     )
 
 
-def _add_trials(group: Any, default: int) -> None:
+def _add_trials(group: Any, default: int, option_of_field: dict[str, str]) -> None:
     group.add_argument(
         "--trials", type=read_count, default=default, metavar="N", help=f"seeds 0 to N - 1. Default: {default}"
     )
@@ -166,7 +187,7 @@ def _add_trials(group: Any, default: int) -> None:
     )
     group.add_argument(
         "--set",
-        type=read_field,
+        type=lambda text: read_field(text, option_of_field),
         action="append",
         default=[],
         metavar="FIELD=VALUE",
@@ -226,9 +247,6 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     fields = _fields(options)
-    for name in ("structure", "feature"):
-        if f"{name}_masking_rate" in fields:
-            raise ValueError(f"{name}_masking_rate has an option of its own: --{name}-rates")
     pairs = itertools.product(_unique(options.structure_rates), _unique(options.feature_rates))
     grid = [{"structure_masking_rate": first, "feature_masking_rate": second, **fields} for first, second in pairs]
     splits = _splits(options)

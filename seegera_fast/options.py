@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -94,13 +94,18 @@ def read_device(text: str) -> torch.device:
     return torch.device(text)
 
 
-def read_field(text: str) -> tuple[str, Any]:
-    """``name=value``: true, false and none, an int or a float where the value reads as one, else text."""
+def read_field(text: str, option_of_field: Mapping[str, str] = OPTION_OF_FIELD) -> tuple[str, Any]:
+    """``name=value``: true, false and none, an int or a float where the value reads as one, else text.
+
+    Args:
+        text: as it was given.
+        option_of_field: the command's own options, by the fields that they set.
+    """
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"got {text!r}, want FIELD=VALUE")
-    if name in OPTION_OF_FIELD:
-        raise argparse.ArgumentTypeError(f"{name} has an option of its own: {OPTION_OF_FIELD[name]}")
+    if name in option_of_field:
+        raise argparse.ArgumentTypeError(f"{name} has an option of its own: {option_of_field[name]}")
     words = {"true": True, "false": False, "none": None}
     if value.lower() in words:
         return name, words[value.lower()]

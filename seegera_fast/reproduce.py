@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from . import __version__, backends, datasets
+from . import backends, datasets
 from .report import SCORE_NAMES, readable_seconds
 from .signals import stop_on_signals
 from .summary import readable_value
@@ -132,13 +132,7 @@ def _run(trials: Sequence[Trial], place: Place, jobs: int, budget: float, quiet:
     outcome, waiting = Outcome(), []
     for trial in trials:
         if trial.record_path(place.folder).exists():
-            record = _record(trial, place.folder)
-            if record.content["versions"]["seegera-fast"] != __version__:
-                raise ValueError(
-                    f"{trial.record_path(place.folder)}: is from version "
-                    f"{record.content['versions']['seegera-fast']}, this is {__version__}; want a folder of its own"
-                )
-            _note(outcome, record)
+            _note(outcome, _record(trial, place.folder))
         else:
             waiting.append(trial)
     outcome.missing = _missing({trial.setting.data for trial in waiting}, place.root) if budget > 0 else {}

@@ -17,6 +17,8 @@ from .trials import Record, Setting
 def write_page(path: Path, records: Sequence[Record]) -> None:
     """Writes a Markdown page, and its pictures to the folder beside it that has its name without the suffix.
 
+    What stands in notes.md in that folder, if it is there, comes between what was run and the tables.
+
     Raises:
         ValueError: no records.
         OSError: the page or its pictures can't be written.
@@ -40,7 +42,9 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
                 draw(file, content)
             title = f"{task.title.capitalize()}: {caption}"
             shown.append(f"![{title}]({pictures.name}/{key}-{name}.png)\n\n{title}.")
-    parts = ["# Results", _how_it_was_run(records), markdown(table).rstrip(), "## Pictures", *shown]
+    notes = pictures / "notes.md"
+    remarks = [notes.read_text(encoding="utf-8").strip()] if notes.exists() else []
+    parts = ["# Results", _how_it_was_run(records), *remarks, markdown(table).rstrip(), "## Pictures", *shown]
     with written_aside(path) as file:
         file.write(("\n\n".join(parts) + "\n").encode())
 
@@ -98,5 +102,6 @@ def _how_it_was_run(records: Sequence[Record]) -> str:
 def _machine(content: dict[str, Any]) -> str:
     place, versions = content["machine"], content["versions"]
     processor = place["gpu"] or f"a CPU ({place['instruction_set'] or 'no native kernels'}, {place['threads']} threads)"
+    processor += f", operations on {' and '.join(place['backends'])}"
     names = ("seegera-fast", "torch", "numpy", "scipy", "scikit-learn")
     return f"{processor}, {place['system']}; {', '.join(f'{name} {versions[name]}' for name in names)}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import datasets, tasks
+from . import __version__, datasets, tasks
 from .atomic import written_aside
 from .checkpoint import Checkpoint
 from .model import SeeGeraConfig
@@ -139,12 +139,17 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
             seconds=result.seconds,
             peak_memory_bytes=result.peak_memory,
             configuration=result.fields,
-            history=result.history,
+            history=[{name: _rounded(value) for name, value in entry.items()} for entry in result.history],
         )
     with written_aside(trial.record_path(folder)) as file:
         file.write(json_text(record).encode())
     Path(checkpoint.path).unlink(missing_ok=True)
     return True
+
+
+def _rounded(value: Any) -> Any:
+    """As many digits as a float32 has."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ def read_record(path: Path) -> Record:
     """Reads a record.
 
     Raises:
-        ValueError: not the record of a trial.
+        ValueError: not the record of a trial, or one of another version of this package.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -172,8 +177,11 @@ def read_record(path: Path) -> Record:
         given = content["setting"]
         setting = Setting(**{**given, "fields": tuple(sorted(given["fields"].items()))})
         trial = Trial(setting, content["seed"])
+        version = content["versions"]["seegera-fast"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is not the record of a trial ({error})") from error
+    if version != __version__:
+        raise ValueError(f"{path}: is from version {version}, this is {__version__}; want a folder of its own")
     return Record(trial, content)
 
 

@@ -256,8 +256,9 @@ def test_records_of_another_version_or_trial_are_refused(tmp_path, here):
     path = trial.record_path(tmp_path)
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "versions": {**content["versions"], "seegera-fast": "0.0.0"}}))
-    with pytest.raises(ValueError, match=r"is from version 0\.0\.0"):
-        run_matrix([trial], Place(tmp_path), quiet=True)
+    for read in (lambda: run_matrix([trial], Place(tmp_path), quiet=True), lambda: read_records(tmp_path)):
+        with pytest.raises(ValueError, match=r"is from version 0\.0\.0"):
+            read()
     path.write_text(json.dumps({**content, "seed": 3}))
     with pytest.raises(ValueError, match=r"is the record of another trial, .*-seed3"):
         run_matrix([trial], Place(tmp_path), quiet=True)
@@ -317,7 +318,13 @@ def record(score, *, seed=0, failure=None, **keys):
     content = {
         "setting": {},
         "failure": failure,
-        "machine": {"gpu": None, "instruction_set": "avx2", "threads": 2, "system": "Linux x86_64"},
+        "machine": {
+            "gpu": None,
+            "instruction_set": "avx2",
+            "threads": 2,
+            "system": "Linux x86_64",
+            "backends": ["cpu"],
+        },
         "versions": dict.fromkeys(("seegera-fast", "torch", "numpy", "scipy", "scikit-learn"), "1"),
     }
     if failure is None:
@@ -438,10 +445,14 @@ def test_reproduce_writes_tables_and_a_page(run, here, tmp_path):
         assert f"](results/{name})" in text
         assert (page.parent / "results" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
+    (page.parent / "results" / "notes.md").write_text("What was noticed.\n")
     status, again, err = run(*command, "--quiet")
     assert (status, err) == (0, "")
     assert again == printed
     assert len(here) == 10
+    before, noticed, after = page.read_text().partition("\n\nWhat was noticed.\n\n")
+    assert noticed
+    assert f"{before}\n\n{after}" == text
 
 
 def test_reproduce_exit_status_and_lines(run, here, tmp_path):
@@ -492,6 +503,10 @@ def test_sweep_draws_a_heat_map(run, here, tmp_path):
     status, _, err = run(*command, "--set", "feature_masking_rate=0.1")
     assert status == 2
     assert "feature_masking_rate has an option of its own: --feature-rates" in err
+    for option in ("--set", "seed=3"), ("--set", "preset=cora"):
+        status, _, err = run(*command, *option)
+        assert status == 2
+        assert "has an option of its own: --" + {"seed": "trials", "preset": "data"}[option[1].partition("=")[0]] in err
 
 
 def test_a_rate_has_one_name_however_it_is_written():
