@@ -60,6 +60,7 @@ def fit_classifier(
 ) -> Fit:
     """Trains a logistic regression on frozen embeddings ``[n, d]`` and scores it at its best epoch by validation.
 
+    Of several that are the best, the last one: a few hundred nodes give many ties, and later weights are trained more.
     Without validation nodes, the last epoch counts.
     """
     num_classes = int(labels.max()) + 1
@@ -77,7 +78,7 @@ def fit_classifier(
         optimizer.step()
         if split.valid.shape[0]:
             accuracy = _accuracy(valid_inputs, valid_targets, weight, bias)
-            if best_accuracy is None or accuracy > best_accuracy:
+            if best_accuracy is None or accuracy >= best_accuracy:
                 best, best_accuracy = (weight.detach().clone(), bias.detach().clone()), accuracy
     test_accuracy = None
     if split.test.shape[0]:
