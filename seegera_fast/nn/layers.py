@@ -74,8 +74,8 @@ class Encoder(nn.Module):
     """A stack over noisy features (Eq. psi_1, psi_2): ``[n, S, out_dim]``.
 
     Args:
-        kind: "gcn": convolutions without bias, ReLU between them, the last one linear except where it is the only one;
-            "mlp": dense layers with bias, tanh between them.
+        kind: "gcn": convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between them. The
+            last one is linear: what it gives are means and log variances, which may be negative.
     """
 
     def __init__(
@@ -102,8 +102,7 @@ class Encoder(nn.Module):
     ) -> torch.Tensor:
         used = propagation if self.kind == "gcn" else None
         between = "relu" if self.kind == "gcn" else "tanh"
-        alone = "relu" if self.kind == "gcn" else "none"
-        activation = between if self.rest else alone
+        activation = between if self.rest else "none"
         hidden = self.first(used, features, num_draws, dropout, derive_seed(seed, 0), activation)
         for index, layer in enumerate(self.rest, start=1):
             activation = "none" if index == len(self.rest) else between
