@@ -75,14 +75,14 @@ __global__ void __launch_bounds__(kRowThreads)
     write_kernel(const RowPointers matrix, const int64_t* __restrict__ col, const Staying<T> staying,
                  const HubSums<Weighed<T>> hubs, const Masked<T> out) {
     const int64_t unit = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) / kWarp;
-    if (unit >= 2 * hubs.chunks + matrix.rows) return;
+    if (unit >= hubs.chunks.places() + matrix.rows) return;
     if (unit == 0 && lane_number() == 0) out.rowptr[0] = 0;
     const Piece piece = piece_at(matrix, hubs.chunks, unit);
     if (piece.row < 0) return;
     int64_t at = piece.row > 0 ? out.rowptr[piece.row] : 0;
     if (!piece.begins) {
         // What stays of the pieces before this one.
-        const int64_t first = first_place(matrix.rowptr[piece.row]);
+        const int64_t first = hubs.chunks.first_place(matrix.rowptr[piece.row]);
         int64_t count = 0;
         for (int64_t chunk = first / 2 + lane_number(); chunk < unit / 2; chunk += kWarp) {
             count += hubs.sums[chunk == first / 2 ? first : 2 * chunk].count;
@@ -118,7 +118,7 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& weight, const T
                                 weight.const_data_ptr<T>(), out.rowptr + 1, scale.mutable_data_ptr<T>()};
     sum_rows(launch, matrix, staying, hubs);
     running_sums(launch, rowptr, staying.counts, matrix.rows);
-    launch(write_kernel<T>, warp_blocks(2 * hubs.chunks + matrix.rows), kRowThreads, matrix,
+    launch(write_kernel<T>, warp_blocks(hubs.chunks.places() + matrix.rows), kRowThreads, matrix,
            col.const_data_ptr<int64_t>(), staying, hubs, out);
 }
 

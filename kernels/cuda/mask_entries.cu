@@ -76,9 +76,9 @@ struct Scaled {
 // One warp a unit of csr.cuh.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    scale_kernel(const RowPointers matrix, const int64_t chunks, const Scaled<T> scaled) {
+    scale_kernel(const RowPointers matrix, const Chunks chunks, const Scaled<T> scaled) {
     const int64_t unit = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) / kWarp;
-    if (unit >= 2 * chunks + matrix.rows) return;
+    if (unit >= chunks.places() + matrix.rows) return;
     const Piece piece = piece_at(matrix, chunks, unit);
     if (piece.row < 0) return;
     const T row_scale = scaled.row_scale[piece.row];
@@ -107,7 +107,8 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& source, const T
              hubs);
     sum_rows(launch, columns, MaskedColumns<T>{order.const_data_ptr<int64_t>(), values, values_t, column_scale}, hubs);
     const auto scale = [&](const RowPointers& matrix, const Scaled<T>& scaled) {
-        launch(scale_kernel<T>, warp_blocks(2 * hubs.chunks + matrix.rows), kRowThreads, matrix, hubs.chunks, scaled);
+        const int64_t units = hubs.chunks.places() + matrix.rows;
+        launch(scale_kernel<T>, warp_blocks(units), kRowThreads, matrix, hubs.chunks, scaled);
     };
     scale(rows, {col.const_data_ptr<int64_t>(), values, row_scale, column_scale, by_row, by_column});
     // A row of the transpose is a column of X.

@@ -79,10 +79,10 @@ def parts(matrix):
 
 
 def matrix_with_hubs():
-    """Rows as long as a chunk of 256, longer ones in a row, one over four chunks, and empty ones between and last."""
+    """Rows as long as a chunk of 32 to 256, longer ones in a row, one over many chunks, empty ones between and last."""
     generator = torch.Generator().manual_seed(3)
     dense = torch.zeros(11, 700, dtype=torch.float64)
-    for row, length in enumerate([3, 0, 650, 256, 257, 1, 400, 300, 31, 64, 0]):
+    for row, length in enumerate([3, 0, 650, 256, 257, 1, 33, 300, 32, 64, 0]):
         dense[row, torch.randperm(700, generator=generator)[:length]] = 1
     return SparseMatrix.from_any(dense * cases.normal(11, 700), dtype=torch.float64)
 
@@ -93,7 +93,7 @@ SPARSE = {
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)
-@pytest.mark.parametrize("case", [*SPARSE, *(f"hubs-{width}" for width in (1, 3, 4, 40))])
+@pytest.mark.parametrize("case", [*SPARSE, *(f"hubs-{width}" for width in (1, 3, 4, 40, 12_288))])
 def test_sparse_matmul(run, case, dtype):
     if case in SPARSE:
         given = SPARSE[case]()

@@ -22,7 +22,8 @@ namespace seegera::cuda {
 //
 // `Terms` says what the terms are:
 //   int64_t copies() const: outputs of a row;
-//   int64_t repeats() const: terms of a non-zero, at most 2^31 / kChunk; non-zero k has the terms k * repeats to
+//   int64_t repeats() const: terms of a non-zero, at most 2^31 / 2^kLog2LongestChunk; non-zero k has the terms k *
+//   repeats to
 //     (k + 1) * repeats - 1;
 //   Term<T> term(int64_t row, int64_t copy, int64_t number) const.
 
@@ -43,14 +44,28 @@ struct Dense {
 // What the hub rows leave between the two passes, by place (csr.cuh).
 template <typename T>
 struct Partial {
-    T* __restrict__ sums;        // [2 * chunks, copies, width]; only places with a piece are written
-    int64_t* __restrict__ rows;  // [2 * chunks]: the row whose first piece is here, or -1
-    int64_t chunks;
+    T* __restrict__ sums;        // [places, copies, width]; only those with a piece are written
+    int64_t* __restrict__ rows;  // [places]: the row whose first piece is here, or -1
+    Chunks chunks;
 };
 
 constexpr int kProductThreads = 128;
 // Up to 64 registers a thread: left alone, the compiler spills some to have fewer.
 constexpr int kProductBlocks = 8;
+
+// A warp waits for memory about as often as it has terms in flight, so its longest piece is what a small product takes.
+// Chunks as short as they can be while all warps of a large card have one; between these bounds, since short ones cost
+// more partial sums.
+constexpr int64_t kWarpsOfCard = 4096;
+constexpr int kLog2ShortestChunk = 5;
+constexpr int kLog2LongestChunk = 8;
+
+// `passes`: how often a warp goes over the terms of one non-zero.
+inline Chunks product_chunks(int64_t nnz, double passes) {
+    int log2_size = kLog2ShortestChunk;
+    while (log2_size < kLog2LongestChunk && nnz * passes > static_cast<double>(kWarpsOfCard << log2_size)) ++log2_size;
+    return chunks_of(nnz, log2_size);
+}
 
 // The sum over one piece, for the N columns from `column` on. Every lane of the warp has to come here, with the same
 // piece; the sums are complete in the lanes below kLanes. Nothing is read from `dense` for a lane beyond the width or
@@ -110,7 +125,7 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     const int64_t unit =
         static_cast<int64_t>(blockIdx.x % blocks_of_units) * (kProductThreads / kWarp) + threadIdx.x / kWarp;
     const int lane = lane_number();
-    const int64_t places = 2 * partial.chunks;
+    const int64_t places = partial.chunks.places();
     if (unit >= places + matrix.rows) return;
     const int64_t column = (static_cast<int64_t>(tile) * kLanes + lane % kLanes) * N;
     const Piece piece = piece_at(matrix, partial.chunks, unit);
@@ -134,10 +149,10 @@ __global__ void __launch_bounds__(kProductThreads)
     const int64_t column = thread % vectors * N;
     const int64_t place = output / copies;
     const int64_t copy = output % copies;
-    if (place >= 2 * partial.chunks) return;
+    if (place >= partial.chunks.places()) return;
     const int64_t row = partial.rows[place];
     if (row < 0) return;
-    const int64_t end_chunk = (matrix.rowptr[row + 1] - 1) / kChunk + 1;
+    const int64_t end_chunk = partial.chunks.end_of(row_range(matrix, row));
     Vector<T, N> sum = load<N>(partial.sums + output * width + column);
 #pragma unroll 4
     for (int64_t chunk = place / 2 + 1; chunk < end_chunk; ++chunk) {
@@ -150,10 +165,10 @@ template <int N, int kLanes, typename T, typename Terms>
 void launch_tiles(const Launcher& launch, const RowPointers& matrix, const Terms& terms, const Dense<T>& dense, T* out,
                   const Partial<T>& partial) {
     const int64_t slices = ceil_div(dense.width, N * kLanes) * terms.copies();
-    const int64_t blocks = ceil_div(2 * partial.chunks + matrix.rows, kProductThreads / kWarp);
+    const int64_t blocks = ceil_div(partial.chunks.places() + matrix.rows, kProductThreads / kWarp);
     launch(product_kernel<N, kLanes, T, Terms>, slices * blocks, kProductThreads, matrix, terms, dense, out, partial,
            static_cast<unsigned int>(blocks));
-    const int64_t threads = 2 * partial.chunks * terms.copies() * (dense.width / N);
+    const int64_t threads = partial.chunks.places() * terms.copies() * (dense.width / N);
     launch(hub_kernel<N, T>, ceil_div(threads, kProductThreads), kProductThreads, matrix, out, partial, terms.copies(),
            dense.width);
 }
@@ -179,13 +194,14 @@ void multiply_rows(const Launcher& launch, const torch::stable::Tensor& like, co
                    const Terms& terms, const Dense<T>& dense, torch::stable::Tensor& out) {
     if (out.numel() == 0) return;
     constexpr int kVector = 16 / sizeof(T);
-    const int64_t chunks = num_chunks(matrix.nnz);
-    torch::stable::Tensor sums = torch::stable::new_empty(out, {2 * chunks, terms.copies(), dense.width});
-    torch::stable::Tensor rows = torch::stable::new_empty(like, {2 * chunks});
-    const Partial<T> partial = {sums.mutable_data_ptr<T>(), rows.mutable_data_ptr<int64_t>(), chunks};
-    T* target = out.mutable_data_ptr<T>();
     const bool aligned =
         dense.width % kVector == 0 && dense.stride % kVector == 0 && reinterpret_cast<uintptr_t>(dense.data) % 16 == 0;
+    const double vectors = static_cast<double>(dense.width) / (aligned ? kVector : 1);
+    const Chunks chunks = product_chunks(matrix.nnz, vectors / kWarp * terms.copies() * terms.repeats());
+    torch::stable::Tensor sums = torch::stable::new_empty(out, {chunks.places(), terms.copies(), dense.width});
+    torch::stable::Tensor rows = torch::stable::new_empty(like, {chunks.places()});
+    const Partial<T> partial = {sums.mutable_data_ptr<T>(), rows.mutable_data_ptr<int64_t>(), chunks};
+    T* target = out.mutable_data_ptr<T>();
     if (aligned) {
         launch_vectors<kVector>(launch, matrix, terms, dense, target, partial);
     } else {

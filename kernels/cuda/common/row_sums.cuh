@@ -17,13 +17,15 @@ namespace seegera::cuda {
 //   void store(int64_t row, Sum sum) const: called once for each row.
 
 constexpr int kRowThreads = 128;
+// A warp adds up a chunk of 256 in 8 rounds.
+constexpr int kLog2RowChunk = 8;
 
 // What the hubs leave between the two passes, by place (csr.cuh).
 template <typename Sum>
 struct HubSums {
-    Sum* __restrict__ sums;      // [2 * chunks]; only places with a piece are written
-    int64_t* __restrict__ rows;  // [2 * chunks]: the row whose first piece is here, or -1
-    int64_t chunks;
+    Sum* __restrict__ sums;      // [places]; only those with a piece are written
+    int64_t* __restrict__ rows;  // [places]: the row whose first piece is here, or -1
+    Chunks chunks;
 };
 
 // First pass: one warp a unit.
@@ -31,7 +33,7 @@ template <typename Rows>
 __global__ void __launch_bounds__(kRowThreads)
     row_sums_kernel(const RowPointers matrix, const Rows rows, const HubSums<typename Rows::Sum> hubs) {
     const int64_t unit = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) / kWarp;
-    const int64_t places = 2 * hubs.chunks;
+    const int64_t places = hubs.chunks.places();
     if (unit >= places + matrix.rows) return;
     const Piece piece = piece_at(matrix, hubs.chunks, unit);
     const bool first_lane = lane_number() == 0;
@@ -53,10 +55,10 @@ template <typename Rows>
 __global__ void __launch_bounds__(kRowThreads)
     hub_sums_kernel(const RowPointers matrix, const Rows rows, const HubSums<typename Rows::Sum> hubs) {
     const int64_t place = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) / kWarp;
-    if (place >= 2 * hubs.chunks) return;
+    if (place >= hubs.chunks.places()) return;
     const int64_t row = hubs.rows[place];
     if (row < 0) return;
-    const int64_t end_chunk = (matrix.rowptr[row + 1] - 1) / kChunk + 1;
+    const int64_t end_chunk = hubs.chunks.end_of(row_range(matrix, row));
     typename Rows::Sum sum{};
     for (int64_t chunk = place / 2 + lane_number(); chunk < end_chunk; chunk += kWarp) {
         sum = sum + hubs.sums[chunk == place / 2 ? place : 2 * chunk];
@@ -73,16 +75,16 @@ template <typename Sum>
 class HubMemory {
  public:
     HubMemory(const torch::stable::Tensor& rowptr, int64_t nnz)
-        : chunks_(num_chunks(nnz)),
-          sums_(torch::stable::new_empty(rowptr, {2 * chunks_ * ceil_div(sizeof(Sum), sizeof(int64_t))})),
-          rows_(torch::stable::new_empty(rowptr, {2 * chunks_})) {}
+        : chunks_(chunks_of(nnz, kLog2RowChunk)),
+          sums_(torch::stable::new_empty(rowptr, {chunks_.places() * ceil_div(sizeof(Sum), sizeof(int64_t))})),
+          rows_(torch::stable::new_empty(rowptr, {chunks_.places()})) {}
 
     HubSums<Sum> sums() {
         return {reinterpret_cast<Sum*>(sums_.mutable_data_ptr<int64_t>()), rows_.mutable_data_ptr<int64_t>(), chunks_};
     }
 
  private:
-    int64_t chunks_;
+    Chunks chunks_;
     torch::stable::Tensor sums_;
     torch::stable::Tensor rows_;
 };
@@ -90,7 +92,7 @@ class HubMemory {
 template <typename Rows>
 void sum_rows(const Launcher& launch, const RowPointers& matrix, const Rows& rows,
               const HubSums<typename Rows::Sum>& hubs) {
-    const int64_t places = 2 * hubs.chunks;
+    const int64_t places = hubs.chunks.places();
     launch(row_sums_kernel<Rows>, warp_blocks(places + matrix.rows), kRowThreads, matrix, rows, hubs);
     launch(hub_sums_kernel<Rows>, warp_blocks(places), kRowThreads, matrix, rows, hubs);
 }
