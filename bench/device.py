@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKER = Path(__file__).with_name("device_sections.py")
+WORKER = Path(__file__).with_name("device_worker.py")
 DEFAULT_OUT = ROOT / "bench" / "results"
 FAILED, MISSED, UNMEASURED = 1, 3, 4
 
@@ -70,6 +70,7 @@ class Section(NamedTuple):
 SECTIONS = (
     Section("rates", 20, 3),
     Section("step, cora", 90, 15),
+    Section("profile", 20, 8),
     Section("sparse_matmul", 40, 8),
     Section("link_likelihood", 40, 10),
     Section("siglip-kernel", 30, 8),

@@ -58,6 +58,8 @@ def test_a_rehearsal_runs_every_part(device, tmp_path):
         "training step, Cora v3 preset, captured",
         "link_likelihood, n = 65,536, d = 768, bf16",
     }
+    profile = {row["figure"] for row in report["sections"]["profile"]["rows"]}
+    assert {"us, wall", "of the wall time, all kernels"} <= profile
     operations = {row["work"] for row in report["sections"]["operations"]["rows"]}
     assert {"link_likelihood", "gcn", "mask_edges", "draw_noise"} <= operations
     assert "| training step, Cora v3 preset, captured |" in (tmp_path / "out" / "rehearsal.md").read_text()
@@ -194,6 +196,24 @@ def test_the_most_important_tests_come_first(device, begun):
     names = [path.name for path in begun.test_files()]
     assert names[:2] == ["test_sparse_matmul.py", "test_link_likelihood.py"]
     assert {"test_capture.py", "test_importance_bound.py"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("chunk_kernel", "chunk_kernel"),
+        ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD"),
+        ("void seegera::cuda::(anonymous namespace)::row_kernel<float, 4>(long const*, int)", "row_kernel<float, 4>"),
+        (
+            "void at::native::elementwise_kernel<2, at::native::copy(at::Iterator&)::{lambda()#1}>(int, at::native::A)",
+            "elementwise_kernel<2, copy(Iterator&)::{lambda()#1}>",
+        ),
+        ("void gemm<" + "4, " * 50 + "4>(float)", "gemm<" + "4, " * 24 + "..."),
+    ],
+)
+def test_a_kernel_has_a_readable_name(monkeypatch, name, short):
+    monkeypatch.syspath_prepend(str(BENCH))
+    assert importlib.import_module("device_profile").short_name(name) == short
 
 
 def test_without_a_gpu_it_says_so(device, tmp_path):

@@ -428,17 +428,23 @@ TRITON = [column for column in columns("feature_likelihood", compiled=True) if "
 @pytest.fixture
 def kernels(monkeypatch):
     """Makes chunks small, and takes a GPU's blocks where wanted."""
-    module = pytest.importorskip("seegera_fast.kernels.triton.feature_likelihood")
+    operators = pytest.importorskip("seegera_fast.kernels.triton.feature_likelihood")
+    chunks, squares = operators.feature_chunks, operators.feature_squares
+    choosing = {
+        chunks: ("entry_blocks", "chunk_block"),
+        squares: ("cross_blocks",),
+        operators: ("scale_block", "transpose_blocks"),
+    }
 
     def force(*, chunk=None, gpu_blocks=False):
         if chunk is not None:
-            monkeypatch.setattr(module, "CHUNK", chunk)
-            monkeypatch.setattr(module, "UNIT", 16)
-        names = ("entry_blocks", "chunk_block", "cross_blocks", "scale_block", "transpose_blocks")
-        for name in names if gpu_blocks else ():
-            sizes = getattr(module, name)
-            monkeypatch.setattr(module, name, lambda *given, sizes=sizes: sizes(*given[:-1], "cuda"))
-        return module
+            monkeypatch.setattr(chunks, "CHUNK", chunk)
+            monkeypatch.setattr(chunks, "UNIT", 16)
+        for module, names in choosing.items() if gpu_blocks else ():
+            for name in names:
+                sizes = getattr(module, name)
+                monkeypatch.setattr(module, name, lambda *given, sizes=sizes: sizes(*given[:-1], "cuda"))
+        return operators
 
     return force
 

@@ -131,14 +131,14 @@ def _take_the_blocks_of_a_gpu(name: str) -> None:
 def _run_cases(path: str) -> None:
     for name in CHOOSING:
         _take_the_blocks_of_a_gpu(name)
-    mixture = importlib.import_module(f"{KERNELS}.common.mixture")
+    sums = importlib.import_module(f"{KERNELS}.common.sums")
     results = {}
     for name, (tests, arguments) in DIFFERENTIABLE.items():
         for dtype in cases.DTYPES:
             results[name, dtype] = tests.outcome(tests.on(COLUMN), contract.converted(arguments(), dtype))
     with use_backend("triton"):
         results.update({name: draw() for name, draw in DRAWN.items()})
-    results["sums"] = {rows: mixture.sum_rows(values, torch.float64) for rows, values in SUMMED.items()}
+    results["sums"] = {rows: sums.sum_rows(values, torch.float64) for rows, values in SUMMED.items()}
     torch.save(results, path)
 
 

@@ -32,7 +32,6 @@ FUNCTIONS = {
     "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
     "slope of softplus": torch.sigmoid,
     "softplus alone": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
-    "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "log_one_plus": lambda x: torch.log1p(torch.exp(-x.abs())),
     "exponential": torch.exp,
@@ -71,10 +70,9 @@ def functions_kernel(x, out, COUNT: tl.constexpr):
     tl.store(out + at, softplus)
     tl.store(out + COUNT + at, slope)
     tl.store(out + 2 * COUNT + at, math.softplus(value))
-    tl.store(out + 3 * COUNT + at, math.sigmoid(value))
-    tl.store(out + 4 * COUNT + at, math.tanh(value))
-    tl.store(out + 5 * COUNT + at, math.log_one_plus(tl.exp(-tl.abs(value))))
-    tl.store(out + 6 * COUNT + at, math.exponential(value))
+    tl.store(out + 3 * COUNT + at, math.tanh(value))
+    tl.store(out + 4 * COUNT + at, math.log_one_plus(tl.exp(-tl.abs(value))))
+    tl.store(out + 5 * COUNT + at, math.exponential(value))
 
 
 @triton.jit

@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 
 from .common import mixture
-from .common.mixture import row_densities, row_gradients, sum_rows
+from .common.mixture import row_densities, row_gradients
+from .common.sums import sum_rows
 
 
 def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:

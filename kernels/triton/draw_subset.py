@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS
+from .common import OPTIONS, compiled_as
 from .common.random import words_at
 
 
@@ -65,13 +65,5 @@ def draw_subset(seed: torch.Tensor, stream: int, count: int, chosen: int) -> tor
 def ahead_of_time() -> list[tuple]:
     """What ``draw_subset`` launches on a GPU, to be compiled without one: see tests/ahead_of_time.py."""
     types = {"seed": "*i64", "keys": "*i64", "order": "*i64", "out": "*u8"}
-    return [
-        (
-            "any",
-            kernel,
-            {name: types.get(name, "i32") for name in kernel.arg_names if name != "BLOCK"},
-            {"BLOCK": block_size("cuda")},
-            OPTIONS,
-        )
-        for kernel in (key_kernel, mark_kernel)
-    ]
+    constants = {"BLOCK": block_size("cuda")}
+    return [compiled_as("any", kernel, constants, types) for kernel in (key_kernel, mark_kernel)]

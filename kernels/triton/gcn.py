@@ -18,6 +18,11 @@ from .common.layer import finish, gradient_of_sums, product, product_over_lines,
 from .dropout import drop_lines, dropout
 
 
+def dropped(hidden: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor) -> torch.Tensor:
+    """``dropout(H)``; H itself where the rate is 0."""
+    return dropout(hidden, threshold, scale, seed) if scale != 1 else hidden
+
+
 def gcn(
     rowptr: torch.Tensor | None,
     col: torch.Tensor | None,
@@ -35,7 +40,7 @@ def gcn(
 ) -> torch.Tensor:
     """``[n, S, d]``; see ``ops.gcn``. The transpose serves the backward pass."""
     propagation = (rowptr, col, values)
-    left = dropout(hidden, threshold, scale, seed) if scale != 1 else hidden
+    left = dropped(hidden, threshold, scale, seed)
     if weight.shape[1] <= weight.shape[0]:
         out = propagated(propagation, product(left, weight))
     else:
@@ -70,8 +75,7 @@ def gcn_backward(
         return of_hidden, of_weight, of_bias
     of_product = propagated((rowptr_t, col_t, values_t), of_sums)
     if weight_wanted:
-        left = dropout(hidden, threshold, scale, seed) if scale != 1 else hidden
-        product_over_lines(left, of_product, of_weight)
+        product_over_lines(dropped(hidden, threshold, scale, seed), of_product, of_weight)
     if hidden_wanted:
         of_hidden = product(of_product, weight.t())
         if scale != 1:

@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 
 from .common import OPTIONS, mixture
-from .common.mixture import row_densities, row_gradients, sum_rows
+from .common.mixture import row_densities, row_gradients
+from .common.sums import sum_rows
 
 
 @triton.jit

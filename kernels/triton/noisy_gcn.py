@@ -20,13 +20,13 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS, layer
+from .common import OPTIONS, compiled_as, layer
 from .common.layer import Matrix, finish, gradient_of_sums, propagated
 from .common.math import bits_of, number_of
 from .common.random import DROPOUT, happens, word_at
 from .draw_noise import draw_noise
 from .dropout import drop_lines
-from .sparse_matmul import CHUNK, block_sizes, hub_segments, launch_product, row_of
+from .sparse_matmul import CHUNK, block_sizes, ends_but_of_hubs, hub_segments, launch_product, row_of
 
 # Draws of a word.
 WORD = tl.constexpr(64)
@@ -73,6 +73,7 @@ def sum_kept_products(
     values,
     words,
     dense,
+    scale,
     word_stride,
     width,
     dense_stride,
@@ -81,7 +82,7 @@ def sum_kept_products(
     BLOCK_NNZ: tl.constexpr,
     BLOCK_COLS: tl.constexpr,
 ):
-    """``sum_products`` of sparse_matmul, over the draws in a range, with the non-zeros that each of them keeps."""
+    """``sum_products`` of sparse_matmul times ``scale``, over a range of draws, with the non-zeros that each keeps."""
     total = tl.zeros((BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS), dtype=values.dtype.element_ty)
     in_width = (column < width)[None, None, :]
     for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
@@ -99,7 +100,7 @@ def sum_kept_products(
                 other=0.0,
             )
             total += factor[:, :, None] * term
-    return tl.sum(total, axis=1)
+    return tl.sum(total, axis=1) * number_of(scale, total.dtype)
 
 
 @triton.jit
@@ -147,10 +148,7 @@ def kept_row_kernel(
     blocks = tl.cdiv(rows, BLOCK_ROWS)
     row = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column, first_draw, last_draw, target = tile_of_draws(program // blocks, draws, width, TRANSPOSED, BLOCK_COLS)
-    begin = tl.load(rowptr + row, mask=row < rows, other=0)
-    end = tl.load(rowptr + row + 1, mask=row < rows, other=0)
-    hub = end - begin > CHUNK
-    end = tl.where(hub, begin, end)
+    begin, end, wanted = ends_but_of_hubs(rowptr, row, rows, CHUNK)
     total = sum_kept_products(
         begin,
         end,
@@ -161,6 +159,7 @@ def kept_row_kernel(
         values,
         words,
         dense,
+        scale,
         word_stride,
         width,
         dense_stride,
@@ -169,8 +168,7 @@ def kept_row_kernel(
         BLOCK_NNZ,
         BLOCK_COLS,
     )
-    total *= number_of(scale, total.dtype)
-    wanted = ((row < rows) & ~hub)[:, None] & (column < width)[None, :]
+    wanted = wanted[:, None] & (column < width)[None, :]
     tl.store(out + row[:, None] * out_stride + target[None, :], total, mask=wanted)
 
 
@@ -218,6 +216,7 @@ def kept_segment_kernel(
         values,
         words,
         dense,
+        scale,
         word_stride,
         width,
         dense_stride,
@@ -226,7 +225,6 @@ def kept_segment_kernel(
         BLOCK_NNZ,
         BLOCK_COLS,
     )
-    total *= number_of(scale, total.dtype)
     wanted = wanted[:, None] & (column < width)[None, :]
     tl.store(partial + place[:, None] * out_stride + target[None, :], total, mask=wanted)
 
@@ -436,12 +434,7 @@ def ahead_of_time() -> list[tuple]:
             label = "X^T" if transposed else "X"
             constants = {"TRANSPOSED": transposed, "CHUNK": CHUNK, **block_sizes(1, 512, "cuda")}
             constants |= entry_blocks("cuda")
-            for name, kernel in (
-                (label, keep_kernel),
-                (f"{dtype} {label}", kept_row_kernel),
-                (f"{dtype} {label}", kept_segment_kernel),
-            ):
-                signature = {own: types.get(own, "i32") for own in kernel.arg_names if own not in constants}
-                own = {own: constants[own] for own in kernel.arg_names if own in constants}
-                entries.append((name, kernel, signature, own, OPTIONS))
+            entries.append(compiled_as(label, keep_kernel, constants, types))
+            for kernel in (kept_row_kernel, kept_segment_kernel):
+                entries.append(compiled_as(f"{dtype} {label}", kernel, constants, types))
     return entries

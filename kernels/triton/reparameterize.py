@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS
+from .common import OPTIONS, compiled_as
 from .common.lines import block_of_lines, block_sizes, grid_of_lines, with_contiguous_lines
 from .common.math import exponential
 from .common.random import block_normals
@@ -119,6 +119,5 @@ def ahead_of_time() -> list[tuple]:
             ("width", "row_stride", "draw_stride", "log_var_row_stride", "log_var_draw_stride"), "i32:16"
         )
         for kernel in (reparameterize_kernel, reparameterize_backward_kernel):
-            signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in blocks}
-            entries.append((f"{dtype} width 512", kernel, signature, blocks, OPTIONS))
+            entries.append(compiled_as(f"{dtype} width 512", kernel, blocks, types))
     return entries

@@ -17,7 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS
+from .common import OPTIONS, compiled_as
+from .common.rows import ends_of_rows
 
 CHUNK = 256
 
@@ -55,6 +56,14 @@ def sum_products(
 
 
 @triton.jit
+def ends_but_of_hubs(rowptr, row, rows, CHUNK: tl.constexpr):
+    """The non-zeros of each row, begin and end, and whether it is a row and no hub; a hub is empty here."""
+    begin, end = ends_of_rows(rowptr, row, rows)
+    hub = end - begin > CHUNK
+    return begin, tl.where(hub, begin, end), (row < rows) & ~hub
+
+
+@triton.jit
 def row_kernel(
     rowptr,  # [rows + 1] int64
     col,  # [nnz] int64
@@ -74,12 +83,9 @@ def row_kernel(
     blocks = tl.cdiv(rows, BLOCK_ROWS)
     row = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
-    begin = tl.load(rowptr + row, mask=row < rows, other=0)
-    end = tl.load(rowptr + row + 1, mask=row < rows, other=0)
-    hub = end - begin > CHUNK
-    end = tl.where(hub, begin, end)
+    begin, end, wanted = ends_but_of_hubs(rowptr, row, rows, CHUNK)
     total = sum_products(begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS)
-    wanted = ((row < rows) & ~hub)[:, None] & (column < width)[None, :]
+    wanted = wanted[:, None] & (column < width)[None, :]
     tl.store(out + row[:, None] * width + column[None, :], total, mask=wanted)
 
 
@@ -281,11 +287,7 @@ def sparse_matmul(
 
 
 def ahead_of_time() -> list[tuple]:
-    """What ``sparse_matmul`` launches on a GPU, to be compiled without one: see tests/ahead_of_time.py.
-
-    Returns:
-        (name, kernel, signature, constant arguments, compiler options); "i32:16" is an int32 that is divisible by 16.
-    """
+    """What ``sparse_matmul`` launches on a GPU, to be compiled without one: see tests/ahead_of_time.py."""
     entries = []
     for dtype, width in (("fp32", 512), ("fp32", 10), ("fp64", 512)):
         blocks = {"CHUNK": CHUNK, **block_sizes(1, width, "cuda")}
@@ -293,7 +295,5 @@ def ahead_of_time() -> list[tuple]:
         types = {"rowptr": "*i64", "col": "*i64", "starts": "*i64", "width": integer, "dense_stride": integer}
         types |= dict.fromkeys(("values", "dense", "partial", "out"), f"*{dtype}")
         for kernel in (row_kernel, segment_kernel, hub_kernel):
-            signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in blocks}
-            constexprs = {name: blocks[name] for name in kernel.arg_names if name in blocks}
-            entries.append((f"{dtype} width {width}", kernel, signature, constexprs, OPTIONS))
+            entries.append(compiled_as(f"{dtype} width {width}", kernel, blocks, types))
     return entries

@@ -24,6 +24,14 @@ OPERATOR = Operator(
 )
 
 
+def draw(seed: torch.Tensor, count: int, chosen: int, stream: str) -> torch.Tensor:
+    """``draw_subset`` of arguments that have been checked, on the device of the seed."""
+    backend = backends.choose("draw_subset", seed.device)
+    if backend == "reference":
+        return reference.draw_subset(seed, count, chosen, stream=stream)
+    return OPERATOR(backend, seed, STREAMS[stream], count, chosen)
+
+
 def draw_subset(
     seed: int | torch.Tensor, count: int, chosen: int, *, stream: str = "edges", device: Any = None
 ) -> torch.Tensor:
@@ -47,8 +55,4 @@ def draw_subset(
     checks.whole("count", count)
     checks.whole("chosen", chosen, most=count)
     checks.choice("stream", stream, ("edges", "entries"))
-    seed = seed_tensor(seed, device)
-    backend = backends.choose("draw_subset", seed.device)
-    if backend == "reference":
-        return reference.draw_subset(seed, count, chosen, stream=stream)
-    return OPERATOR(backend, seed, STREAMS[stream], count, chosen)
+    return draw(seed_tensor(seed, device), count, chosen, stream)

@@ -8,7 +8,7 @@ from .. import backends, reference
 from ..graph import SparseMatrix
 from ..seeds import seed_tensor
 from . import checks
-from .draw_subset import draw_subset
+from .draw_subset import draw
 from .registry import Operator
 
 
@@ -55,6 +55,6 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
     backend = backends.choose("mask_edges", looped.device)
     if backend == "reference":
         return reference.mask_edges(looped, edge, num_removed, seed)
-    removed = draw_subset(seed, num_edges, num_removed, stream="edges")
+    removed = draw(seed, num_edges, num_removed, "edges")
     parts = OPERATOR(backend, looped.rowptr, looped.col, looped.values, edge, removed, num_removed)
     return SparseMatrix(*parts, looped.shape, symmetric=True)

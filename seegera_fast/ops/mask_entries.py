@@ -8,7 +8,7 @@ from .. import backends, reference
 from ..graph import SparseMatrix
 from ..seeds import seed_tensor
 from . import checks
-from .draw_subset import draw_subset
+from .draw_subset import draw
 from .registry import Operator
 
 
@@ -46,7 +46,7 @@ def mask_entries(matrix: SparseMatrix, num_removed: int, seed: int | torch.Tenso
     backend = backends.choose("mask_entries", matrix.device)
     if backend == "reference":
         return reference.mask_entries(matrix, num_removed, seed)
-    removed = draw_subset(seed, matrix.nnz, num_removed, stream="entries")
+    removed = draw(seed, matrix.nnz, num_removed, "entries")
     flipped = matrix.transposed
     parts = OPERATOR(
         backend, matrix.rowptr, matrix.col, matrix.values, flipped.rowptr, flipped.col, matrix.order, removed

@@ -1,4 +1,24 @@
 """What the kernels of several operations share: random numbers, elementary functions, ways to divide the work."""
 
+from __future__ import annotations
+
+from typing import Any
+
 # For the compiler. The default for fused multiply-adds differs between versions of Triton.
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
+
+
+def compiled_as(label: str, kernel: Any, constants: dict[str, Any], types: dict[str, str]) -> tuple:
+    """An entry of an ``ahead_of_time()``: a kernel with a choice of constants and types, to be compiled without a GPU.
+
+    Args:
+        label: what tells the entry from others of the same kernel.
+        constants, types: by the name of the argument, also of arguments that the kernel lacks. An argument that is in
+            neither is an int32; "i32:16" is an int32 that is divisible by 16.
+
+    Returns:
+        (label, kernel, signature, constant arguments, compiler options).
+    """
+    constants = {name: constants[name] for name in kernel.arg_names if name in constants}
+    signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in constants}
+    return label, kernel, signature, constants, OPTIONS

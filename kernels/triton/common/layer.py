@@ -13,10 +13,10 @@ import triton.language as tl
 from seegera_fast.ops.gcn import ACTIVATIONS
 
 from ..sparse_matmul import sparse_matmul
-from . import OPTIONS
+from . import OPTIONS, compiled_as
 from .math import tanh
-from .mixture import sum_rows
 from .products import multiply, multiply_add
+from .sums import sum_rows
 
 # Positions in ACTIVATIONS, as operators take them.
 LINEAR = ACTIVATIONS.index("none")
@@ -302,12 +302,11 @@ def ahead_of_time(*, noise_dim: int) -> list[tuple]:
     """
     entries = []
     for dtype in ("fp32", "fp64"):
-        types = {"partial": "*fp64", "width": "i32:16"}
+        types = {"partial": "*fp64", "width": "i32:16", "noise_dim": "i32:16" if noise_dim == 0 else "i32"}
         operands = ("sums", "noise", "noise_weight", "bias", "out", "gradient", "output", "of_sums")
         types |= dict.fromkeys(operands, f"*{dtype}")
         finishing = finish_blocks(20000, 512, "cuda")
         gradients = gradient_blocks(20000, noise_dim, 512, "cuda")
-        noise_type = "i32:16" if noise_dim == 0 else "i32"
         for name, activation, biased in (("relu", RELU.value, False), ("tanh", TANH.value, True)):
             flags = {"STORED": True, "ADDED": noise_dim > 0, "SUMMED": noise_dim > 0 or biased}
             # Triton compiles a number that is 1 into the kernel.
@@ -317,7 +316,5 @@ def ahead_of_time(*, noise_dim: int) -> list[tuple]:
                 (gradient_kernel, {**flags, **ones, **gradients}),
             ):
                 constants = {"ACTIVATION": activation, **constants}
-                names = [own for own in kernel.arg_names if own not in constants]
-                signature = {own: noise_type if own == "noise_dim" else types.get(own, "i32") for own in names}
-                entries.append((f"{dtype} {name}", kernel, signature, constants, OPTIONS))
+                entries.append(compiled_as(f"{dtype} {name}", kernel, constants, types))
     return entries

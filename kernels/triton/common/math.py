@@ -83,15 +83,9 @@ def softplus_sigmoid(s):
 
 @triton.jit
 def softplus(s):
-    """``log(1 + exp(s))``, finite for every finite ``s``."""
-    return tl.maximum(s, 0.0) + log_one_plus(tl.exp(-tl.abs(s)))
-
-
-@triton.jit
-def sigmoid(s):
-    """``1 / (1 + exp(-s))``, without overflow."""
-    e = tl.exp(-tl.abs(s))
-    return tl.where(s < 0, e, 1.0) / (e + 1.0)
+    """``softplus_sigmoid`` without the second; the compiler drops what only that needs."""
+    value, _ = softplus_sigmoid(s)
+    return value
 
 
 @triton.jit

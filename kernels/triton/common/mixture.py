@@ -14,10 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
-from . import OPTIONS
-
-# Rows of a partial sum.
-CHUNK = 1024
+from . import OPTIONS, compiled_as
+from .sums import sum_blocks, sum_kernel
 
 
 @triton.jit
@@ -139,30 +137,6 @@ def gradient_kernel(
         tl.store(log_var_out + log_var_at, 0.5 * slope, mask=mask)
 
 
-@triton.jit
-def sum_kernel(
-    values,  # [rows, cells] float64
-    sums,  # [blocks of CHUNK rows, cells]
-    rows,
-    cells,
-    CHUNK: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_CELLS: tl.constexpr,
-):
-    """Sums over CHUNK rows, in a fixed order. Programs: for each block of cells all chunks."""
-    program = tl.program_id(0).to(tl.int64)
-    chunks = tl.cdiv(rows, CHUNK)
-    chunk = program % chunks
-    cell = program // chunks * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
-    total = tl.zeros((BLOCK_ROWS, BLOCK_CELLS), dtype=tl.float64)
-    for first in range(0, tl.minimum(CHUNK, rows - chunk * CHUNK), BLOCK_ROWS):
-        row = chunk * CHUNK + first + tl.arange(0, BLOCK_ROWS)
-        inside = (row < rows)[:, None] & (cell < cells)[None, :]
-        total += tl.load(values + row[:, None] * cells + cell[None, :], mask=inside, other=0.0)
-    result = tl.sum(total, axis=0).to(sums.dtype.element_ty)
-    tl.store(sums + chunk * cells + cell, result, mask=cell < cells)
-
-
 def density_blocks(rows: int, pairs: int, width: int, device: str) -> dict[str, int]:
     """Rows, pairs and columns that a program takes at a time.
 
@@ -181,11 +155,6 @@ def gradient_blocks(rows: int, width: int, device: str) -> dict[str, int]:
     numbers, most_columns = (2**18, 512) if device == "cpu" else (1024, 256)
     columns = min(triton.next_power_of_2(width), most_columns)
     return {"BLOCK_ROWS": min(numbers // columns, triton.next_power_of_2(rows)), "BLOCK_COLS": columns}
-
-
-def sum_blocks(cells: int) -> dict[str, int]:
-    columns = min(triton.next_power_of_2(cells), 32)
-    return {"CHUNK": CHUNK, "BLOCK_ROWS": 1024 // columns, "BLOCK_CELLS": columns}
 
 
 def row_densities(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
@@ -236,25 +205,8 @@ def row_gradients(
     return out
 
 
-def sum_rows(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """``[cells]`` of ``dtype``: the sums over the rows of float64 ``[rows, cells]``, contiguous."""
-    rows, cells = values.shape
-    if rows == 0:
-        return values.new_zeros(cells, dtype=dtype)
-    blocks = sum_blocks(cells)
-    while True:
-        chunks = triton.cdiv(rows, CHUNK)
-        sums = values.new_empty((chunks, cells), dtype=torch.float64 if chunks > 1 else dtype)
-        grid = (chunks * triton.cdiv(cells, blocks["BLOCK_CELLS"]),)
-        with torch.cuda.device_of(values):
-            sum_kernel[grid](values, sums, rows, cells, **blocks, **OPTIONS)
-        if chunks == 1:
-            return sums.reshape(cells)
-        values, rows = sums, chunks
-
-
 def ahead_of_time(*, weighted: bool) -> list[tuple]:
-    """What these launchers launch on a GPU for a width of 512: see tests/ahead_of_time.py."""
+    """What these launchers and ``sum_rows`` launch on a GPU for a width of 512: see tests/ahead_of_time.py."""
     entries = []
     for dtype, samples, extra in (("fp32", 1, 1), ("fp32", 5, 5), ("fp64", 1, 1), ("fp64", 5, 5)):
         types = {"densities": "*fp64", "values": "*fp64", "width": "i32:16"}
@@ -269,7 +221,5 @@ def ahead_of_time(*, weighted: bool) -> list[tuple]:
             (gradient_kernel, gradient),
             (sum_kernel, sum_blocks(samples)),
         ):
-            constants = blocks | {name: size for name, size in ones.items() if name in kernel.arg_names}
-            signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in constants}
-            entries.append((f"{dtype} J {samples}, K {extra}", kernel, signature, constants, OPTIONS))
+            entries.append(compiled_as(f"{dtype} J {samples}, K {extra}", kernel, blocks | ones, types))
     return entries

@@ -1,4 +1,4 @@
-"""Launches over the rows of a CSR matrix. A program takes a block of rows, a few non-zeros of each at a time."""
+"""The rows of a CSR matrix. A program takes a block of them, a few non-zeros of each at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ import triton.language as tl
 
 
 @triton.jit
-def block_of_rows(rowptr, rows, BLOCK_ROWS: tl.constexpr):
-    """The rows of this program, the first non-zero of each and one past its last, int64; past the end empty rows."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+def ends_of_rows(rowptr, row, rows):
+    """The first non-zero of each row and one past its last, int64; rows past the end are empty."""
     begin = tl.load(rowptr + row, mask=row < rows, other=0)
     end = tl.load(rowptr + row + 1, mask=row < rows, other=0)
+    return begin, end
+
+
+@triton.jit
+def block_of_rows(rowptr, rows, BLOCK_ROWS: tl.constexpr):
+    """The rows of this program, int64, and their ends."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    begin, end = ends_of_rows(rowptr, row, rows)
     return row, begin, end
 
 

@@ -1,0 +1,204 @@
+"""How bench/device.py measures: device seconds with a cold cache, memory, the rates of the machine, what was found."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import floors
+import torch
+
+import seegera_fast as sf
+
+DRY = "--dry-run" in sys.argv
+DEVICE = "cpu" if DRY else "cuda"
+GIB = 2**30
+
+# Products by name: the type of the operands and how float32 is multiplied.
+PRODUCTS = {
+    "ieee": (torch.float32, "ieee"),
+    "tf32": (torch.float32, "tf32"),
+    "bf16": (torch.bfloat16, "ieee"),
+    "fp16": (torch.float16, "ieee"),
+}
+OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+
+
+class Record:
+    """What a section found, written after each piece: aside, then renamed."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self.path, self.begun, self.end = path, time.monotonic(), time.monotonic() + seconds
+        self.content: dict[str, object] = {"status": "running", "rows": [], "notes": []}
+        self.broken: list[str] = []
+        self.save()
+
+    def left(self) -> float:
+        """Seconds that this section still has."""
+        return self.end - time.monotonic()
+
+    def row(self, work: str, figure: str, value: float, bar: str | None = None) -> None:
+        """One figure; ``bar`` is the key of the bar that it belongs to."""
+        self.content["rows"].append({"work": work, "figure": figure, "value": float(value), "bar": bar})
+        self.save()
+
+    def note(self, text: str) -> None:
+        self.content["notes"].append(text)
+        self.save()
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """A piece whose failure leaves the others their chance; the section fails in the end."""
+        try:
+            yield
+        except OUT_OF_MEMORY:
+            self.note(f"{name}: out of memory")
+        except Exception as error:
+            self.note(f"{name}: {type(error).__name__}: {str(error)[:500]}")
+            self.broken.append("".join(traceback.format_exception(error))[-3000:])
+            if device_is_lost(error):
+                raise
+        release()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        if error:
+            self.broken.append("".join(traceback.format_exception(error))[-3000:])
+        self.content["status"] = "failed" if self.broken else "done"
+        if self.broken:
+            self.content["error"] = "\n".join(self.broken)[-6000:]
+        self.save()
+
+    def save(self) -> None:
+        self.content["seconds"] = time.monotonic() - self.begun
+        aside = self.path.with_suffix(".part")
+        aside.write_text(json.dumps(self.content))
+        aside.replace(self.path)
+
+
+def device_is_lost(error: BaseException) -> bool:
+    """Whether nothing more can be run in this process, as after an illegal access."""
+    return "CUDA error" in str(error)
+
+
+def synchronize() -> None:
+    if not DRY:
+        torch.cuda.synchronize()
+
+
+class Clock:
+    """Device seconds of calls, by events, with a cold cache."""
+
+    def __init__(self) -> None:
+        # Written between calls, so that no input lies in the L2 cache, which has some 50 MB.
+        self.flush = torch.empty(2**20 if DRY else 2**28, dtype=torch.uint8, device=DEVICE)
+
+    def seconds(self, calls: dict[str, Callable[[], object]], wanted: float = 1.0) -> dict[str, float]:
+        """Medians, taken in turn (A B A B), after two rounds that are not counted; ``wanted``: seconds in all."""
+        ahead = {}
+        for name, call in calls.items():
+            call()
+            synchronize()
+            start = time.perf_counter()
+            call()
+            # How long the host takes to hand the work over.
+            ahead[name] = time.perf_counter() - start
+            synchronize()
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        end = time.monotonic() + wanted
+        rounds = 0
+        while rounds < (1 if DRY else 5) or (rounds < 31 and time.monotonic() < end and not DRY):
+            rounds += 1
+            for name, call in calls.items():
+                times[name].append(self._once(call, ahead[name]))
+        return {name: statistics.median(values) for name, values in times.items()}
+
+    def _once(self, call: Callable[[], object], ahead: float) -> float:
+        self.flush.zero_()
+        if DRY:
+            start = time.perf_counter()
+            call()
+            return time.perf_counter() - start
+        # The card waits while the host hands the work over, so that gaps between launches are not counted.
+        torch.cuda._sleep(int(2e9 * min(2 * ahead, 0.05)))
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1000
+
+
+def peak_of(call: Callable[[], object]) -> float:
+    """Bytes of the device's memory above the start at the highest point; 0 in a rehearsal."""
+    gc.collect()
+    if DRY:
+        call()
+        return 0.0
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return float(torch.cuda.max_memory_allocated() - before)
+
+
+def release() -> None:
+    gc.collect()
+    if not DRY:
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def float32_products(how: str) -> Iterator[None]:
+    """Float32 products "ieee" or "tf32", in torch and in the library."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = how
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> torch.Tensor:
+    """Random numbers made on the device."""
+    return (torch.randn(shape, device=DEVICE) * scale).to(dtype)
+
+
+def backends_of(operation: str) -> list[str]:
+    """The backends that run an operation on this device, the one that is taken by default first."""
+    table = sf.backends.info()
+    wanted = ("cpu", "reference") if DRY else ("cuda", "triton")
+    found = [name for name in wanted if table[name]["available"] and operation in table[name]["operations"]]
+    return found[:1] if DRY else found
+
+
+class Machine:
+    """A clock, and how fast the device is by it."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.measured_rates: dict[str, float] = {}
+
+    def rate(self, kind: str) -> float:
+        """Operations a second of a product type, or bytes a second of "copy", measured once in this process."""
+        if kind not in self.measured_rates:
+            dtype, how = PRODUCTS.get(kind, (torch.float32, "ieee"))
+            # 8,192 x 8,192, and 2 GB copied: both fill a card, and neither fits into its cache.
+            size, copied = (64, 2**16) if DRY else (8192, 2**31)
+            with float32_products(how):
+                calls = floors.rate_calls(dtype, DEVICE, size, copied if kind == "copy" else 2**16)
+                amount, call = calls["copy" if kind == "copy" else "product"]
+                self.measured_rates[kind] = amount / self.clock.seconds({"": call}, 0.3)[""]
+            del calls, call
+            release()
+        return self.measured_rates[kind]
+
+    def floor(self, work: floors.Work, product: str = "ieee") -> float:
+        return floors.Rates(self.rate(product), self.rate("copy")).seconds(work)

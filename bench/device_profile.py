@@ -1,0 +1,78 @@
+"""Where a training step's time on the device goes: its kernels by torch.profiler, for bench/device.py."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+from device_measure import DRY, Machine, Record, synchronize
+from device_steps import configuration, cora, make_step
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+# Steps that a profile takes the mean of, kernels that it lists, letters of a kernel's name.
+STEPS = 1 if DRY else 5
+LISTED = 25
+LETTERS = 80
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without its return type, namespaces and parameters; template arguments stay, up to a length."""
+    name = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+    depth = 0
+    for place, letter in enumerate(name):
+        depth += (letter in "<{") - (letter in ">}")
+        if letter == "(" and depth == 0:
+            name = name[:place]
+            break
+    name = re.sub(r"\b(?:[a-z_]\w*::)+", "", name).strip()
+    return name if len(name) <= LETTERS else name[: LETTERS - 3] + "..."
+
+
+def kernels_of(step: Callable[[], float]) -> dict[str, tuple[float, float]]:
+    """Calls and microseconds in one step, by kernel, the longest first. In a rehearsal torch's operators stand in."""
+    activity, device = (ProfilerActivity.CPU, DeviceType.CPU) if DRY else (ProfilerActivity.CUDA, DeviceType.CUDA)
+    with profile(activities=[activity]) as profiler:
+        for _ in range(STEPS):
+            step()
+        synchronize()
+    found: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for entry in profiler.key_averages():
+        if entry.device_type != device or entry.is_user_annotation:
+            continue
+        calls, microseconds = found[short_name(entry.key)]
+        own = entry.self_cpu_time_total if DRY else entry.self_device_time_total
+        found[short_name(entry.key)] = calls + entry.count / STEPS, microseconds + own / STEPS
+    return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+
+def profile_cora(record: Record, machine: Machine) -> None:
+    # As torch has it for recorded steps: CUPTI that is torn down and begun again crashes beside CUDA graphs.
+    os.environ |= {"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
+    name, graph = cora(record)
+    for kind in ("eager",) if DRY else ("captured", "eager"):
+        with record.part(kind):
+            step = make_step(kind, graph, configuration("cora"))
+            times = []
+            for _ in range(2 if DRY else 13):
+                synchronize()
+                start = time.perf_counter()
+                step()
+                times.append(time.perf_counter() - start)
+            # The first two compile kernels; the profiler would be counted in what it slows.
+            wall = 1e6 * statistics.median(times[-1:] if DRY else times[2:])
+            kernels = kernels_of(step)
+            if not kernels:
+                raise RuntimeError("the profiler saw no kernel")
+            work = f"step, {name}, {kind}"
+            total = sum(microseconds for _, microseconds in kernels.values())
+            record.row(work, "us, wall", wall)
+            record.row(work, f"us, all {sum(calls for calls, _ in kernels.values()):g} kernels", total)
+            record.row(work, "of the wall time, all kernels", total / wall)
+            for kernel, (calls, microseconds) in list(kernels.items())[:LISTED]:
+                record.row(f"{kind}: {kernel}", f"us in {calls:g} calls", microseconds)
+            del step

@@ -1,0 +1,121 @@
+"""What bench/device.py has done in processes of its own: a look at the machine, the benchmarks, the small cases.
+
+    python bench/device_worker.py describe              a line of JSON: card, versions, backends
+    python bench/device_worker.py sections PLAN         the sections of a JSON file, each of which writes its own file
+    python bench/device_worker.py prepare FILE          makes the largest graph and keeps it in a file
+    python bench/device_worker.py small                 every operation once, small, for compute-sanitizer
+
+``--dry-run`` before the word: on the CPU, with tiny sizes, by perf_counter.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import device_million
+import device_operations
+import device_profile
+import device_small
+import device_steps
+import numpy as np
+import torch
+from device_measure import GIB, Machine, Record, device_is_lost, release
+
+import seegera_fast as sf
+
+
+def describe() -> int:
+    """What there is to run on."""
+    found: dict[str, object] = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    found["triton"] = found["card"] = None
+    if importlib.util.find_spec("triton"):
+        found["triton"] = importlib.metadata.version("triton")
+    if torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(0)
+        found |= {
+            "card": card.name,
+            "capability": f"{card.major}{card.minor}",
+            "memory GiB": round(card.total_memory / GIB, 1),
+            "multiprocessors": card.multi_processor_count,
+            "torch's CUDA": torch.version.cuda,
+        }
+    found["seegera_fast"] = sf.__version__
+    found["siglip-kernel"] = importlib.util.find_spec("siglip_kernel") is not None
+    table = sf.backends.info()
+    found["backends"] = {name: entry["reason"] or "available" for name, entry in table.items()}
+    found["operations"] = {name: entry["operations"] for name, entry in table.items() if name in ("cuda", "triton")}
+    print(json.dumps(found))
+    return 0
+
+
+def all_sections(prepared: Path) -> dict[str, Callable[[Record, Machine], None]]:
+    """The benchmarks, by name, in the order of their weight.
+
+    Args:
+        prepared: the file of the largest graph.
+    """
+    return {
+        "rates": device_operations.rates,
+        "step, cora": device_steps.step_cora,
+        "profile": device_profile.profile_cora,
+        "sparse_matmul": device_operations.sparse_matmul,
+        "link_likelihood": device_operations.link_likelihood,
+        "siglip-kernel": device_operations.siglip,
+        "one million nodes": functools.partial(device_million.million, prepared=prepared),
+        "operations": device_operations.operations,
+        "steps, data sets": device_steps.data_sets,
+        "step, compiled": device_steps.compiled,
+        "growth": device_steps.growth,
+    }
+
+
+def run_sections(plan_file: str) -> int:
+    """Runs what the plan names, each until its time is up.
+
+    Status 1: the rest needs a new process. The device is lost, or a profiler has left its hooks, which slow launches.
+    """
+    plan = json.loads(Path(plan_file).read_text())
+    sections, machine = all_sections(Path(plan["prepared"])), Machine()
+    for entry in plan["sections"]:
+        seconds = min(entry["seconds"], plan["end"] - time.time())
+        if seconds < entry["least"]:
+            continue
+        record = Record(Path(entry["file"]), seconds)
+        try:
+            sections[entry["name"]](record, machine)
+            record.finish()
+        except Exception as error:
+            record.finish(error)
+            if device_is_lost(error):
+                return 1
+        if entry["name"] == "profile":
+            return 1
+        release()
+    return 0
+
+
+def main() -> int:
+    words = [word for word in sys.argv[1:] if word != "--dry-run"]
+    parts = {
+        "describe": describe,
+        "sections": run_sections,
+        "prepare": device_million.prepare,
+        "small": device_small.small,
+    }
+    return parts[words[0]](*words[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,310 @@
+"""log p(X | O) and its slopes, O = H W by chunks: bernoulli, gaussian, and mse where that is cheaper.
+
+A product of the library makes a chunk of O of at most 2,048 x 2,048, 16 MB in float32, so that it stays in the cache of
+a GPU (gaussian: half of it for the log variances). Kernels turn it into slopes in place: one takes the entries of X
+out, adds up their terms and keeps their slopes, one does the rest of the chunk as zeros of X, one puts the slopes of
+the entries in. Products use the slopes up.
+Floor: 6 n l h operations (2 n l h without gradients; twice that for gaussian) and n l exponentials per sample.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from . import OPTIONS, compiled_as
+from .math import softplus_sigmoid
+from .products import multiply, multiply_add
+from .rows import ends_of_rows
+
+# As numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
+BERNOULLI, MSE, GAUSSIAN = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+
+# Rows and columns of a chunk, at most; multiples of UNIT.
+CHUNK = 2048
+UNIT = 64
+
+
+@triton.jit
+def first_entry(col, begin, end, column, search_steps):
+    """For each row the first of its entries [begin, end) at or after a column; the end where there is none."""
+    for _ in range(search_steps):
+        middle = (begin + end) // 2
+        before = tl.load(col + middle, mask=begin < end, other=0) < column
+        begin, end = tl.where((begin < end) & before, middle + 1, begin), tl.where(before, end, middle)
+    return begin
+
+
+@triton.jit
+def entries_of(rowptr, col, row, rows, first_row, first_column, columns, search_steps, WHOLE_ROWS: tl.constexpr):
+    """The entries of the rows of a chunk in its columns: begin and end."""
+    begin, end = ends_of_rows(rowptr + first_row, row, rows)
+    if not WHOLE_ROWS:
+        begin = first_entry(col, begin, end, first_column, search_steps)
+        end = first_entry(col, begin, end, first_column + columns, search_steps)
+    return begin, end
+
+
+@triton.jit(do_not_specialize=["first_row", "first_column"])
+def take_kernel(
+    outputs,  # [rows, columns]: a chunk
+    log_vars,  # gaussian: the same
+    rowptr,
+    col,
+    values,  # [nnz]
+    slopes,  # [nnz]
+    log_var_slopes,  # gaussian: [nnz]
+    pos_weight,  # [1] float64
+    partial,  # float64: a place for each program
+    rows,
+    columns,
+    first_row,
+    first_column,
+    search_steps,  # 2 ** search_steps > the entries of any row
+    LIKELIHOOD: tl.constexpr,
+    WHOLE_ROWS: tl.constexpr,  # one chunk has all columns
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_NNZ: tl.constexpr,
+):
+    """Adds up the terms of the entries of X in a chunk and keeps their slopes. What it leaves there counts nothing."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    begin, end = entries_of(rowptr, col, row, rows, first_row, first_column, columns, search_steps, WHOLE_ROWS)
+    dtype: tl.constexpr = outputs.dtype.element_ty
+    weight = tl.load(pos_weight).to(dtype)
+    total = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
+    for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
+        entry = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
+        inside = entry < end[:, None]
+        cell = row[:, None] * columns + tl.load(col + entry, mask=inside, other=0) - first_column
+        x = tl.load(values + entry, mask=inside, other=0.0).to(dtype)
+        output = tl.load(outputs + cell, mask=inside, other=0.0)
+        if LIKELIHOOD == BERNOULLI:
+            off, off_slope = softplus_sigmoid(output)
+            on, on_slope = softplus_sigmoid(-output)
+            terms = -(weight * x * on + (1.0 - x) * off)
+            tl.store(slopes + entry, weight * x * on_slope - (1.0 - x) * off_slope, mask=inside)
+            tl.store(outputs + cell, tl.full(output.shape, float("-inf"), dtype), mask=inside)
+        elif LIKELIHOOD == MSE:
+            terms = -(x - output) * (x - output)
+            tl.store(slopes + entry, 2.0 * (x - output), mask=inside)
+            tl.store(outputs + cell, tl.zeros_like(output), mask=inside)
+        else:
+            log_var = tl.load(log_vars + cell, mask=inside, other=0.0)
+            slope = (x - output) * tl.exp(-log_var)
+            square = (x - output) * slope
+            terms = -0.5 * (square + log_var)
+            tl.store(slopes + entry, slope, mask=inside)
+            tl.store(log_var_slopes + entry, 0.5 * (square - 1.0), mask=inside)
+            tl.store(outputs + cell, tl.zeros_like(output), mask=inside)
+            tl.store(log_vars + cell, tl.zeros_like(output), mask=inside)
+        total += tl.sum(tl.where(inside, terms, 0.0).to(tl.float64), axis=1)
+    tl.store(partial + program, tl.sum(total, axis=0))
+
+
+@triton.jit
+def chunk_kernel(
+    outputs,  # [count], row after row
+    log_vars,  # gaussian: the same
+    slopes,  # [count]: may be the outputs
+    log_var_slopes,  # gaussian: the same
+    partial,  # float64: a place for each program
+    count,
+    LIKELIHOOD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Adds up the terms of a chunk as zeros of X, and turns its outputs into slopes."""
+    program = tl.program_id(0).to(tl.int64)
+    place = program * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    if LIKELIHOOD == BERNOULLI:
+        # The softplus and the sigmoid of minus infinity are zero.
+        terms, slope = softplus_sigmoid(tl.load(outputs + place, mask=inside, other=float("-inf")))
+        terms = -terms
+        slope = -slope
+    elif LIKELIHOOD == MSE:
+        output = tl.load(outputs + place, mask=inside, other=0.0)
+        terms = -output * output
+        slope = -2.0 * output
+    else:
+        output = tl.load(outputs + place, mask=inside, other=0.0)
+        log_var = tl.load(log_vars + place, mask=inside, other=0.0)
+        slope = -output * tl.exp(-log_var)
+        square = -output * slope
+        terms = -0.5 * (square + log_var)
+        log_var_slope = 0.5 * (square - 1.0)
+        tl.store(log_var_slopes + place, log_var_slope.to(log_var_slopes.dtype.element_ty), mask=inside)
+    tl.store(slopes + place, slope.to(slopes.dtype.element_ty), mask=inside)
+    tl.store(partial + program, tl.sum(terms, axis=0).to(tl.float64))
+
+
+@triton.jit(do_not_specialize=["first_row", "first_column"])
+def put_kernel(
+    slopes,  # [rows, columns]: a chunk
+    log_var_slopes,  # gaussian: the same
+    rowptr,
+    col,
+    kept,  # [nnz]
+    log_var_kept,  # gaussian: [nnz]
+    rows,
+    columns,
+    first_row,
+    first_column,
+    search_steps,
+    LIKELIHOOD: tl.constexpr,
+    WHOLE_ROWS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_NNZ: tl.constexpr,
+):
+    """Puts the slopes of the entries of X into a chunk."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    begin, end = entries_of(rowptr, col, row, rows, first_row, first_column, columns, search_steps, WHOLE_ROWS)
+    for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
+        entry = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
+        inside = entry < end[:, None]
+        cell = row[:, None] * columns + tl.load(col + entry, mask=inside, other=0) - first_column
+        slope = tl.load(kept + entry, mask=inside, other=0.0)
+        tl.store(slopes + cell, slope.to(slopes.dtype.element_ty), mask=inside)
+        if LIKELIHOOD == GAUSSIAN:
+            slope = tl.load(log_var_kept + entry, mask=inside, other=0.0)
+            tl.store(log_var_slopes + cell, slope.to(log_var_slopes.dtype.element_ty), mask=inside)
+
+
+def entry_blocks(rows: int, device: str) -> dict[str, int]:
+    """Rows of a program and entries of each row that it takes at a time."""
+    if device == "cpu":
+        return {"BLOCK_ROWS": triton.next_power_of_2(rows), "BLOCK_NNZ": 64}
+    return {"BLOCK_ROWS": 4, "BLOCK_NNZ": 64}
+
+
+def chunk_block(count: int, dtype: torch.dtype, device: str) -> int:
+    """Outputs of a program. On a GPU 16 of a thread in float32, 8 in float64."""
+    return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 2**13 // dtype.itemsize
+
+
+def pieces(size: int, most: int) -> list[slice]:
+    """Slices of nearly equal size, of ``most`` elements at most and, but for the last, a multiple of UNIT."""
+    step = triton.cdiv(triton.cdiv(size, triton.cdiv(size, most)), UNIT) * UNIT
+    return [slice(begin, min(size, begin + step)) for begin in range(0, size, step)]
+
+
+class Chunk:
+    """Memory for a chunk of outputs or of log variances, and for their slopes."""
+
+    def __init__(self, size: int, nnz: int, operands: torch.Tensor, dtype: torch.dtype) -> None:
+        self.outputs = operands.new_empty(size, dtype=dtype)
+        # In the type of what they are multiplied with.
+        self.slopes = self.outputs if operands.dtype == dtype else operands.new_empty(size)
+        self.kept = self.outputs.new_empty(nnz)
+
+
+def by_chunks(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    log_var_weight: torch.Tensor | None,
+    rowptr: torch.Tensor,
+    col: torch.Tensor,
+    values: torch.Tensor,
+    pos_weight: torch.Tensor,
+    likelihood: int,
+    hidden_gradient: torch.Tensor | None,
+    weight_gradient: torch.Tensor | None,
+    log_var_gradient: torch.Tensor | None,
+) -> torch.Tensor:
+    """Float64 ``[samples]``: the value without its constant. Writes the gradients that are there."""
+    samples, (num_columns, dtype) = (
+        hidden.shape[1],
+        (weight.shape[-1], torch.promote_types(hidden.dtype, torch.float32)),
+    )
+    # Outputs and log variances together are as large as the outputs alone elsewhere.
+    row_pieces = pieces(hidden.shape[0], CHUNK if log_var_weight is None else CHUNK // 2)
+    column_pieces = pieces(num_columns, CHUNK)
+    size = row_pieces[0].stop * column_pieces[0].stop
+    chunk = Chunk(size, col.numel(), hidden, dtype)
+    log_var = chunk if log_var_weight is None else Chunk(size, col.numel(), hidden, dtype)
+    block = chunk_block(size, dtype, hidden.device.type)
+    entry_block = entry_blocks(row_pieces[0].stop, hidden.device.type)
+    # Even numbers of places, so that those of every chunk are as well aligned.
+    entry_places = triton.cdiv(triton.cdiv(row_pieces[0].stop, entry_block["BLOCK_ROWS"]), 2) * 2
+    places = entry_places + triton.cdiv(triton.cdiv(size, block), 2) * 2
+    partial = hidden.new_zeros((samples, len(row_pieces) * len(column_pieces), places), dtype=torch.float64)
+    with_slopes = any(gradient is not None for gradient in (hidden_gradient, weight_gradient, log_var_gradient))
+    for sample in range(samples):
+        own = weight if weight.ndim == 2 else weight[sample]
+        for row, rows in enumerate(row_pieces):
+            left = hidden[rows, sample]
+            for column, columns in enumerate(column_pieces):
+                right = own[:, columns]
+                shape = (left.shape[0], right.shape[1])
+                count = shape[0] * shape[1]
+                sums = partial[sample, row * len(column_pieces) + column]
+                multiply(left, right, chunk.outputs[:count].view(shape))
+                if log_var_weight is not None:
+                    multiply(left, log_var_weight[:, columns], log_var.outputs[:count].view(shape))
+                entry_grid = (triton.cdiv(shape[0], entry_block["BLOCK_ROWS"]),)
+                place = (*shape, rows.start, columns.start, num_columns.bit_length())
+                constants = {"LIKELIHOOD": likelihood, "WHOLE_ROWS": len(column_pieces) == 1, **entry_block}
+                take_kernel[entry_grid](
+                    chunk.outputs,
+                    log_var.outputs,
+                    rowptr,
+                    col,
+                    values,
+                    chunk.kept,
+                    log_var.kept,
+                    pos_weight,
+                    sums,
+                    *place,
+                    **constants,
+                    **OPTIONS,
+                )
+                chunk_kernel[triton.cdiv(count, block),](
+                    chunk.outputs,
+                    log_var.outputs,
+                    chunk.slopes,
+                    log_var.slopes,
+                    sums[entry_places:],
+                    count,
+                    LIKELIHOOD=likelihood,
+                    BLOCK=block,
+                    **OPTIONS,
+                )
+                if not with_slopes:
+                    continue
+                put_kernel[entry_grid](
+                    chunk.slopes, log_var.slopes, rowptr, col, chunk.kept, log_var.kept, *place, **constants, **OPTIONS
+                )
+                slopes, log_var_slopes = (part.slopes[:count].view(shape) for part in (chunk, log_var))
+                if hidden_gradient is not None:
+                    out = hidden_gradient[rows, sample]
+                    multiply_add(out, slopes, right.T, factor=1.0, first=column == 0)
+                    if log_var_weight is not None:
+                        multiply_add(out, log_var_slopes, log_var_weight[:, columns].T, factor=1.0, first=False)
+                if weight_gradient is not None:
+                    multiply_add(weight_gradient[columns, sample], slopes.T, left, factor=1.0, first=row == 0)
+                if log_var_gradient is not None:
+                    multiply_add(log_var_gradient[columns, sample], log_var_slopes.T, left, factor=1.0, first=row == 0)
+    return partial.sum(dim=(1, 2))
+
+
+def ahead_of_time() -> list[tuple]:
+    """What ``by_chunks`` launches on a GPU: see tests/ahead_of_time.py.
+
+    What is multiplied with is as wide as the operands, what is summed at least float32.
+    """
+    entries = []
+    for element, wide, dtype in (
+        ("fp32", "fp32", torch.float32),
+        ("fp64", "fp64", torch.float64),
+        ("bf16", "fp32", torch.float32),
+    ):
+        types = {"rowptr": "*i64", "col": "*i64", "pos_weight": "*fp64", "partial": "*fp64"}
+        types |= dict.fromkeys(("outputs", "log_vars", "kept", "log_var_kept", "values"), f"*{wide}")
+        types |= dict.fromkeys(("slopes", "log_var_slopes"), f"*{element}")
+        for likelihood, name in ((BERNOULLI, "bernoulli"), (MSE, "mse"), (GAUSSIAN, "gaussian")):
+            constants = {"LIKELIHOOD": likelihood.value, "WHOLE_ROWS": False, **entry_blocks(1, "cuda")}
+            constants["BLOCK"] = chunk_block(1, dtype, "cuda")
+            kernels = (chunk_kernel, put_kernel) if element == "bf16" else (take_kernel, chunk_kernel, put_kernel)
+            entries += [compiled_as(f"{element} {name}", kernel, constants, types) for kernel in kernels]
+    return entries
