@@ -171,8 +171,7 @@ class Dense(Contender):
             hidden = propagation @ (self.drop(inputs[:, s]) @ first)
             for weight in self.stack(name):
                 hidden = propagation @ (self.drop(torch.relu(hidden)) @ weight)
-            last = hidden if self.config.encoder_layers > 1 else torch.relu(hidden)
-            outputs = torch.cat([outputs, last[:, None]], 1)
+            outputs = torch.cat([outputs, hidden[:, None]], 1)
         return outputs
 
 
@@ -258,10 +257,9 @@ class Sparse(Contender):
             hidden = _spread(propagation, propagation, torch.stack(products, 1))
         if noise is not None:
             hidden = hidden + _spread(propagation, propagation, self.drop(noise)) @ noise_weight
-        stack = self.stack(name)
-        for further in stack:
+        for further in self.stack(name):
             hidden = _spread(propagation, propagation, self.drop(torch.relu(hidden)) @ further)
-        return hidden if stack else torch.relu(hidden)
+        return hidden
 
 
 def _csr(matrix: sf.SparseMatrix) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import re
 import statistics
 import sys
 import time
@@ -19,6 +20,8 @@ import seegera_fast as sf
 
 DRY = "--dry-run" in sys.argv
 DEVICE = "cpu" if DRY else "cuda"
+# Letters of a kernel's name.
+LETTERS = 80
 GIB = 2**30
 
 # Products by name: the type of the operands and how float32 is multiplied.
@@ -202,3 +205,16 @@ class Machine:
 
     def floor(self, work: floors.Work, product: str = "ieee") -> float:
         return floors.Rates(self.rate(product), self.rate("copy")).seconds(work)
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without its return type, namespaces and parameters; template arguments stay, up to a length."""
+    name = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+    depth = 0
+    for place, letter in enumerate(name):
+        depth += (letter in "<{") - (letter in ">}")
+        if letter == "(" and depth == 0:
+            name = name[:place]
+            break
+    name = re.sub(r"\b(?:[a-z_]\w*::)+", "", name).strip()
+    return name if len(name) <= LETTERS else name[: LETTERS - 3] + "..."

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
 
-from device_measure import DRY, Machine, Record, synchronize
+from device_measure import DRY, Machine, Record, short_name, synchronize
 from device_steps import configuration, cora, make_step
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-# Steps that a profile takes the mean of, kernels that it lists, letters of a kernel's name.
+# Steps that a profile takes the mean of, kernels that it lists.
 STEPS = 1 if DRY else 5
 LISTED = 25
-LETTERS = 80
-
-
-def short_name(name: str) -> str:
-    """A kernel's name without its return type, namespaces and parameters; template arguments stay, up to a length."""
-    name = name.replace("(anonymous namespace)::", "").removeprefix("void ")
-    depth = 0
-    for place, letter in enumerate(name):
-        depth += (letter in "<{") - (letter in ">}")
-        if letter == "(" and depth == 0:
-            name = name[:place]
-            break
-    name = re.sub(r"\b(?:[a-z_]\w*::)+", "", name).strip()
-    return name if len(name) <= LETTERS else name[: LETTERS - 3] + "..."
 
 
 def kernels_of(step: Callable[[], float]) -> dict[str, tuple[float, float]]:

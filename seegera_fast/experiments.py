@@ -36,7 +36,7 @@ from .tasks.protocols import BASELINES, TASKS, VARIANTS
 from .trials import Trial, read_records
 
 # Fields of a trial that have an option of their own.
-OPTION_OF_FIELD = {
+OPTION_OF_TRIAL_FIELD = {
     **dict.fromkeys(("train", "valid", "test", "public"), "--split"),
     "preset": "--data",
     "seed": "--trials",
@@ -44,9 +44,9 @@ OPTION_OF_FIELD = {
     "progress": "--quiet",
     "checkpoint": "--out",
 }
-OPTIONS_OF_REPRODUCE = {**OPTION_OF_FIELD, "variant": "--variant"}
+OPTIONS_OF_REPRODUCE = {**OPTION_OF_TRIAL_FIELD, "variant": "--variant"}
 OPTIONS_OF_SWEEP = {
-    **OPTION_OF_FIELD,
+    **OPTION_OF_TRIAL_FIELD,
     "structure_masking_rate": "--structure-rates",
     "feature_masking_rate": "--feature-rates",
 }
@@ -274,6 +274,8 @@ def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
     with backends.use_backend(options.backend) if options.backend else contextlib.nullcontext():
         pass
     root = None if options.root is None else str(options.root)
+    # What is wrong with a record that is there is said now, not after hours.
+    read_records(options.out / "trials")
     place = Place(options.out / "trials", root, str(options.device), options.backend)
     return run_matrix(trials, place, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import backends
+from .backends import instruction_set
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
 CHECKPOINT = "checkpoint.safetensors"
@@ -127,8 +127,7 @@ def machine(device: torch.device | None = None) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "cuda": torch.version.cuda,
         "system": f"{platform.system()} {platform.machine()}",
-        "backends": backends.chosen(device),
-        "instruction_set": backends.instruction_set(),
+        "instruction_set": instruction_set(),
         "threads": torch.get_num_threads(),
     }
 

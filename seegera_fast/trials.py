@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import __version__, datasets, tasks
+from . import __version__, backends, datasets, tasks
 from .atomic import written_aside
 from .checkpoint import Checkpoint
 from .model import SeeGeraConfig
@@ -79,6 +79,8 @@ class Setting:
     def check(self) -> None:
         """Raises TypeError or ValueError for fields that the task doesn't take."""
         fields = {**METHODS[self.method].fields, **dict(self.fields)}
+        if "variant" in fields:
+            raise ValueError(f"variant: got {fields['variant']!r}, want none: the method is {self.method}")
         settle(TASKS[self.task].function, self.data, METHODS[self.method].variant, fields)
 
 
@@ -118,7 +120,7 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
         "format": FORMAT,
         "setting": {**vars(setting), "fields": dict(setting.fields)},
         "seed": trial.seed,
-        "machine": machine(torch.device(device)),
+        "machine": {**machine(torch.device(device)), "backends": backends.chosen(torch.device(device))},
         "versions": versions(),
     }
     try:
@@ -148,7 +150,7 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
 
 
 def _rounded(value: Any) -> Any:
-    """As many digits as a float32 has."""
+    """Seven digits: for pictures."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 

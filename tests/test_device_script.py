@@ -213,7 +213,7 @@ def test_the_most_important_tests_come_first(device, begun):
 )
 def test_a_kernel_has_a_readable_name(monkeypatch, name, short):
     monkeypatch.syspath_prepend(str(BENCH))
-    assert importlib.import_module("device_profile").short_name(name) == short
+    assert importlib.import_module("device_measure").short_name(name) == short
 
 
 def test_without_a_gpu_it_says_so(device, tmp_path):

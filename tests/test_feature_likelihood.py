@@ -429,7 +429,7 @@ TRITON = [column for column in columns("feature_likelihood", compiled=True) if "
 def kernels(monkeypatch):
     """Makes chunks small, and takes a GPU's blocks where wanted."""
     operators = pytest.importorskip("seegera_fast.kernels.triton.feature_likelihood")
-    chunks, squares = operators.feature_chunks, operators.feature_squares
+    chunks, squares = operators.feature_likelihood_chunks, operators.feature_likelihood_squares
     choosing = {
         chunks: ("entry_blocks", "chunk_block"),
         squares: ("cross_blocks",),

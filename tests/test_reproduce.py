@@ -264,6 +264,15 @@ def test_records_of_another_version_or_trial_are_refused(tmp_path, here):
         run_matrix([trial], Place(tmp_path), quiet=True)
 
 
+def test_a_record_that_is_none_is_named_before_anything_runs(run, here, tmp_path):
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "other.json").write_text("{}")
+    status, _, err = run("reproduce", "--task", "link", "--data", "cora", "--trials", 1, "--out", tmp_path, *OPTIONS)
+    assert status == 2
+    assert "other.json: is not the record of a trial" in err
+    assert here == []
+
+
 def test_one_run_at_a_time(tmp_path, here):
     with reproduce._locked(tmp_path), pytest.raises(OSError, match="is in use by another run"):
         run_matrix([Trial(setting(**SMALL), 0)], Place(tmp_path), quiet=True)
@@ -503,10 +512,14 @@ def test_sweep_draws_a_heat_map(run, here, tmp_path):
     status, _, err = run(*command, "--set", "feature_masking_rate=0.1")
     assert status == 2
     assert "feature_masking_rate has an option of its own: --feature-rates" in err
-    for option in ("--set", "seed=3"), ("--set", "preset=cora"):
-        status, _, err = run(*command, *option)
+    for field, text in (
+        ("seed=3", "seed has an option of its own: --trials"),
+        ("preset=cora", "preset has an option of its own: --data"),
+        ("variant=independent", "variant: got 'independent', want none: the method is v3"),
+    ):
+        status, _, err = run(*command, "--set", field)
         assert status == 2
-        assert "has an option of its own: --" + {"seed": "trials", "preset": "data"}[option[1].partition("=")[0]] in err
+        assert text in err
 
 
 def test_a_rate_has_one_name_however_it_is_written():

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS
+from .common import OPTIONS, compiled_as
 from .common.lines import block_of_lines, block_sizes, grid_of_lines, with_contiguous_lines
 from .common.math import bits_of, number_of
 from .common.random import DROPOUT, block_words
@@ -96,6 +96,6 @@ def ahead_of_time() -> list[tuple]:
     types |= {"seed": "*i64", "lines": "i32", "draws": "i32", "threshold": "i64:16", "scale": "i64:16"}
     entries = []
     for dtype in ("fp32", "fp64"):
-        signature = {"values": f"*{dtype}", "out": f"*{dtype}"} | types
-        entries.append((f"{dtype} width 512", dropout_kernel, signature, block_sizes(20000, 512, "cuda"), OPTIONS))
+        types |= {"values": f"*{dtype}", "out": f"*{dtype}"}
+        entries.append(compiled_as(f"{dtype} width 512", dropout_kernel, block_sizes(20000, 512, "cuda"), types))
     return entries

@@ -1,7 +1,7 @@
 """log p(X | H W) for J samples, with its gradients for an upstream of one. The outputs O = H W are never there whole.
 
-Two forms: common/feature_chunks.py makes them a chunk at a time, common/feature_squares.py (mse, where it costs less)
-does without them. Every sum has a fixed order: equal inputs give equal bits.
+Two forms: common/feature_likelihood_chunks.py makes them a chunk at a time, common/feature_likelihood_squares.py (mse,
+where it costs less) does without them. Every sum has a fixed order: equal inputs give equal bits.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS, compiled_as, feature_chunks, feature_squares
-from .common.feature_chunks import by_chunks
-from .common.feature_squares import by_squares
+from .common import OPTIONS, compiled_as, feature_likelihood_chunks, feature_likelihood_squares
+from .common.feature_likelihood_chunks import by_chunks
+from .common.feature_likelihood_squares import by_squares
 
 # Of one output, as numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
 CONSTANTS = (0.0, -0.5 * math.log(math.pi), -0.5 * math.log(2 * math.pi))
@@ -195,7 +195,7 @@ def feature_likelihood_backward(
 
 def ahead_of_time() -> list[tuple]:
     """What ``feature_likelihood`` and its gradient launch on a GPU: see tests/ahead_of_time.py."""
-    entries = feature_chunks.ahead_of_time() + feature_squares.ahead_of_time()
+    entries = feature_likelihood_chunks.ahead_of_time() + feature_likelihood_squares.ahead_of_time()
     for dtype in ("fp32", "fp64"):
         types = {"width": "i32:16", **dict.fromkeys(("gradient", "upstream", "out"), f"*{dtype}")}
         for kernel, blocks in (

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS
+from .common import OPTIONS, compiled_as
 
 ONE_WARP = {**OPTIONS, "num_warps": 1}
 
@@ -119,6 +119,6 @@ def ahead_of_time() -> list[tuple]:
     for dtype in ("fp32", "fp64"):
         types = {"warmup": "*fp64", "samples": "i32"}
         for kernel in (bound_kernel, gradient_kernel):
-            signature = {name: types.get(name, f"*{dtype}") for name in kernel.arg_names if name != "BLOCK"}
-            entries.append((f"{dtype} J 5", kernel, signature, {"BLOCK": block_size(5)}, ONE_WARP))
+            constants = {"BLOCK": block_size(5)}
+            entries.append(compiled_as(f"{dtype} J 5", kernel, constants, types, default=f"*{dtype}", options=ONE_WARP))
     return entries

@@ -24,10 +24,11 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS
+from .common import OPTIONS, compiled_as
 from .common.math import bits_of, number_of, softplus, softplus_sigmoid
 from .common.products import multiply, multiply_add
 from .common.random import NEGATIVES, integers
+from .common.rows import ends_of_rows
 
 # The fused form: rows of a program and other rows that it takes at a time, by precision ("ieee": float16 and bfloat16)
 # and width. Wider ones lose to the chunked form: by 1.3 to 2.1 times at widths of 128 and 256, on an H200.
@@ -265,12 +266,12 @@ def pair_kernel(
     linked = tl.load(pos_weight).to(dtype)
     z += sample * sample_stride
 
-    begin = tl.load(rowptr + row, mask=row < nodes, other=0)
-    links = tl.load(rowptr + row + 1, mask=row < nodes, other=0) - begin
+    begin, end = ends_of_rows(rowptr, row, nodes)
+    links = end - begin
     count = links + (row < nodes)
     if DRAWN:
-        drawn_begin = tl.load(drawn_rowptr + row, mask=row < nodes, other=0)
-        count += tl.load(drawn_rowptr + row + 1, mask=row < nodes, other=0) - drawn_begin
+        drawn_begin, drawn_end = ends_of_rows(drawn_rowptr, row, nodes)
+        count += drawn_end - drawn_begin
     own = tl.load(z + row[:, None] * row_stride + column[None, :], mask=wanted, other=0.0).to(dtype)
     value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
     # Half the gradient.
@@ -564,12 +565,11 @@ def ahead_of_time() -> list[tuple]:
 
     def add(label: str, kernel, constants: dict, options: dict, width: int, **types: str) -> None:
         # Of one sample with self-loops. Triton compiles a number that is 1 into the kernel.
-        constants |= {name: 1 for name in ("samples", "tiles", "self_loops") if name in kernel.arg_names}
+        constants |= dict.fromkeys(("samples", "tiles", "self_loops"), 1)
         types |= dict.fromkeys(("rowptr", "col", "drawn_rowptr", "drawn_col", "seed", "gaps", "rows", "others"), "*i64")
         types |= {"pos_weight": "*fp64", "partial": "*fp64", "drawn_weight": "i64"}
         types |= dict.fromkeys(("width", "row_stride", "sample_stride"), "i32:16" if width % 16 == 0 else "i32")
-        signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in constants}
-        entries.append((label, kernel, signature, constants, options))
+        entries.append(compiled_as(label, kernel, constants, types, options=options))
 
     for precision, width in FUSED_BLOCKS:
         for element in ("fp16", "bf16") if precision == "ieee" else ("fp32",):

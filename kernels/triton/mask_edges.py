@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS
+from .common import OPTIONS, compiled_as
 from .common.rows import block_of_rows, block_sizes
 
 
@@ -118,6 +118,5 @@ def ahead_of_time() -> list[tuple]:
         blocks = block_sizes(20000, 200000, "cuda")
         types = {"weight": f"*{dtype}", "scale": f"*{dtype}", "values": f"*{dtype}", "removed": "*u8", "rows": "i32"}
         for kernel in (count_kernel, write_kernel):
-            signature = {name: types.get(name, "*i64") for name in kernel.arg_names if name not in blocks}
-            entries.append((f"{dtype} 10 a row", kernel, signature, blocks, OPTIONS))
+            entries.append(compiled_as(f"{dtype} 10 a row", kernel, blocks, types, default="*i64"))
     return entries

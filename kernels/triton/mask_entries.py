@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS
+from .common import OPTIONS, compiled_as
 from .common.rows import block_of_rows, block_sizes
 
 
@@ -166,6 +166,5 @@ def ahead_of_time() -> list[tuple]:
             (transposed_row_kernel, by_rows),
             (column_kernel, {"BLOCK": block_size("cuda")}),
         ):
-            signature = {name: types.get(name, f"*{dtype}") for name in kernel.arg_names if name not in blocks}
-            entries.append((f"{dtype} 60 a row", kernel, signature, blocks, OPTIONS))
+            entries.append(compiled_as(f"{dtype} 60 a row", kernel, blocks, types, default=f"*{dtype}"))
     return entries

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS, mixture
+from .common import OPTIONS, compiled_as, mixture
 from .common.mixture import row_densities, row_gradients
 from .common.sums import sum_rows
 
@@ -88,6 +88,6 @@ def ahead_of_time() -> list[tuple]:
     entries = mixture.ahead_of_time(weighted=True)
     types = {"densities": "*fp64", "partial": "*fp64", "rows": "i32", "samples": "i32", "components": "i32"}
     for dtype in ("fp32", "fp64"):
-        signature = types | {"weights": f"*{dtype}"}
-        entries.append((f"{dtype} K 1", weigh_kernel, signature, block_sizes(20000, 2), OPTIONS))
+        types["weights"] = f"*{dtype}"
+        entries.append(compiled_as(f"{dtype} K 1", weigh_kernel, block_sizes(20000, 2), types))
     return entries

@@ -79,7 +79,10 @@ def parts(matrix):
 
 
 def matrix_with_hubs():
-    """Rows as long as a chunk of 32 to 256, longer ones in a row, one over many chunks, empty ones between and last."""
+    """Rows as long as a chunk, longer ones in a row, one over many chunks, empty ones between and last.
+
+    A chunk has 32 non-zeros, 64 or 128 in the widest products, and 256 where rows are added up.
+    """
     generator = torch.Generator().manual_seed(3)
     dense = torch.zeros(11, 700, dtype=torch.float64)
     for row, length in enumerate([3, 0, 650, 256, 257, 1, 33, 300, 32, 64, 0]):

@@ -22,9 +22,8 @@ namespace seegera::cuda {
 //
 // `Terms` says what the terms are:
 //   int64_t copies() const: outputs of a row;
-//   int64_t repeats() const: terms of a non-zero, at most 2^31 / 2^kLog2LongestChunk; non-zero k has the terms k *
-//   repeats to
-//     (k + 1) * repeats - 1;
+//   int64_t repeats() const: terms of a non-zero, less than 2^31 / 2^kLog2LongestChunk of them; non-zero k has the
+//     terms k * repeats to (k + 1) * repeats - 1;
 //   Term<T> term(int64_t row, int64_t copy, int64_t number) const.
 
 template <typename T>
@@ -54,8 +53,8 @@ constexpr int kProductThreads = 128;
 constexpr int kProductBlocks = 8;
 
 // A warp waits for memory about as often as it has terms in flight, so its longest piece is what a small product takes.
-// Chunks as short as they can be while all warps of a large card have one; between these bounds, since short ones cost
-// more partial sums.
+// Chunks are as short as they can be without giving each warp of a large card more than one; between these bounds,
+// since short ones cost more partial sums.
 constexpr int64_t kWarpsOfCard = 4096;
 constexpr int kLog2ShortestChunk = 5;
 constexpr int kLog2LongestChunk = 8;

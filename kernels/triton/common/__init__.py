@@ -1,4 +1,7 @@
-"""What the kernels of several operations share: random numbers, elementary functions, ways to divide the work."""
+"""What the kernels of several operations share: random numbers, elementary functions, ways to divide the work.
+
+A module that begins with the name of an operation is a part of that one.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,27 @@ from typing import Any
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 
-def compiled_as(label: str, kernel: Any, constants: dict[str, Any], types: dict[str, str]) -> tuple:
+def compiled_as(
+    label: str,
+    kernel: Any,
+    constants: dict[str, Any],
+    types: dict[str, str],
+    *,
+    default: str = "i32",
+    options: dict[str, Any] = OPTIONS,
+) -> tuple:
     """An entry of an ``ahead_of_time()``: a kernel with a choice of constants and types, to be compiled without a GPU.
 
     Args:
         label: what tells the entry from others of the same kernel.
-        constants, types: by the name of the argument, also of arguments that the kernel lacks. An argument that is in
-            neither is an int32; "i32:16" is an int32 that is divisible by 16.
+        constants, types: by the name of the argument, also of arguments that the kernel lacks; "i32:16" is an int32
+            that is divisible by 16.
+        default: the type of an argument that is in neither.
+        options: for the compiler.
 
     Returns:
         (label, kernel, signature, constant arguments, compiler options).
     """
     constants = {name: constants[name] for name in kernel.arg_names if name in constants}
-    signature = {name: types.get(name, "i32") for name in kernel.arg_names if name not in constants}
-    return label, kernel, signature, constants, OPTIONS
+    signature = {name: types.get(name, default) for name in kernel.arg_names if name not in constants}
+    return label, kernel, signature, constants, options

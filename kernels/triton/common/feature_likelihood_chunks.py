@@ -213,10 +213,8 @@ def by_chunks(
     log_var_gradient: torch.Tensor | None,
 ) -> torch.Tensor:
     """Float64 ``[samples]``: the value without its constant. Writes the gradients that are there."""
-    samples, (num_columns, dtype) = (
-        hidden.shape[1],
-        (weight.shape[-1], torch.promote_types(hidden.dtype, torch.float32)),
-    )
+    samples, num_columns = hidden.shape[1], weight.shape[-1]
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
     # Outputs and log variances together are as large as the outputs alone elsewhere.
     row_pieces = pieces(hidden.shape[0], CHUNK if log_var_weight is None else CHUNK // 2)
     column_pieces = pieces(num_columns, CHUNK)
