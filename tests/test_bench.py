@@ -55,6 +55,27 @@ for other in (1.0, 1.001):
     assert "Tensor-likes are not close" in result.stderr
 
 
+@needs_benchmark
+def test_the_contenders_are_the_same_model(tmp_path):
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import cases
+import seegera_fast as sf
+
+graph = cases.random_graph(40, degree=4, features=20)
+small = {"embedding_dim": 6, "hidden_dim": 5, "num_importance_samples": 2}
+for layers in (1, 2, 3):
+    for fields in ({}, {"likelihood": "mse"}):
+        config = sf.SeeGeraConfig(encoder_layers=layers, decoder_layers=layers, **small, **fields)
+        cases.check_same_numbers(graph, config)
+        print(layers, *fields)
+"""
+    result = run(tmp_path, "-c", code, BENCH)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 6
+
+
 def test_the_report_lists_its_sections(tmp_path):
     result = run(tmp_path, BENCH / "report.py", "--list")
     assert result.returncode == 0, result.stderr
