@@ -82,7 +82,7 @@ def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, t
         for place, (name, bars) in enumerate(panel.items()):
             at = [labels.index(label) + (place - (len(panel) - 1) / 2) * width for label in bars]
             means, deviations = zip(*bars.values(), strict=True)
-            errors = [deviation or 0.0 for deviation in deviations]
+            errors = [np.nan if deviation is None else deviation for deviation in deviations]
             colour = COLOURS[series.index(name) % len(COLOURS)]
             axes.bar(at, means, 0.92 * width, yerr=errors, capsize=2, color=colour, error_kw={"linewidth": 1})
         axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")

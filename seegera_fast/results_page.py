@@ -101,7 +101,8 @@ def _how_it_was_run(records: Sequence[Record]) -> str:
 
 def _machine(content: dict[str, Any]) -> str:
     place, versions = content["machine"], content["versions"]
-    processor = place["gpu"] or f"a CPU ({place['instruction_set'] or 'no native kernels'}, {place['threads']} threads)"
+    threads = f"{place['threads']} thread" + ("s" if place["threads"] > 1 else "")
+    processor = place["gpu"] or f"a CPU ({place['instruction_set'] or 'no native kernels'}, {threads})"
     processor += f", operations on {' and '.join(place['backends'])}"
     names = ("seegera-fast", "torch", "numpy", "scipy", "scikit-learn")
     return f"{processor}, {place['system']}; {', '.join(f'{name} {versions[name]}' for name in names)}"
