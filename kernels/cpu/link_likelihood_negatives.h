@@ -29,7 +29,7 @@ constexpr int kDrawBatch = 16;
 
 // The pairs of the draws [begin, end). As in seegera_fast/sampling.py: the pairs i < k are numbered in ascending order,
 // and non-edge number `rank` is pair rank + m, where m counts the edges before it.
-inline void draw_negatives(const Draws& p, int64_t begin, int64_t end) {
+void draw_negatives(const Draws& p, int64_t begin, int64_t end) {
     const PhiloxKey key(p.seed);
     const int64_t pairs = p.nodes * (p.nodes - 1) / 2;
     for (int64_t base = begin; base < end; base += kDrawBatch) {
