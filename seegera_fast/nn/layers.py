@@ -76,7 +76,7 @@ class Encoder(nn.Module):
     Args:
         kind: "gcn": convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between them. The
             last one is linear: what it gives are means and log variances, which may be negative. (The authors' program
-            ends a lone convolution in ReLU, so that no variance can be below 1.)
+            ends a lone convolution in ReLU.)
     """
 
     def __init__(
