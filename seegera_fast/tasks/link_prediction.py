@@ -9,13 +9,10 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..graph import Graph
-from ..model import SeeGera
+from ..model import SeeGera, pair_products
 from ..training import Scores, Validation, require_finite, train
 from .common import TaskResult, normalized, resolve, training_fields
 from .splits import split_links
-
-# Pairs whose products are formed at once.
-PIECE = 16384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +129,6 @@ def pair_metrics(
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     pairs = torch.cat([positive, negative])
-    # In float64, where products of finite numbers stay finite.
-    products = [
-        (embedding[low].double() * embedding[high].double()).sum(dim=1)
-        for low, high in map(torch.t, pairs.split(PIECE))
-    ]
     target = torch.arange(pairs.shape[0]) < positive.shape[0]
-    scores = torch.cat(products).cpu().numpy()
+    scores = pair_products(embedding, pairs).cpu().numpy()
     return float(roc_auc_score(target, scores)), float(average_precision_score(target, scores))
