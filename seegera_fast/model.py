@@ -466,9 +466,7 @@ class SeeGera(nn.Module):
 
 def pair_products(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
     """``e_i . e_k`` in float64 for pairs ``[m, 2]`` of rows of ``[n, d]``: products of finite numbers stay finite."""
-    pieces = [
-        embedding[low].double().mul_(embedding[high]).sum(dim=1) for low, high in _pieces(embedding, *pairs.t())
-    ]
+    pieces = [embedding[low].double().mul_(embedding[high]).sum(dim=1) for low, high in _pieces(embedding, *pairs.t())]
     return torch.cat(pieces) if pieces else embedding.new_zeros(0, dtype=torch.float64)
 
 
