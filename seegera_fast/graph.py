@@ -36,9 +36,11 @@ class SparseMatrix:
         values: float32 or float64 ``[nnz]``.
         shape: ``(rows, cols)``.
         symmetric: the matrix equals its transpose, value for value.
+        hollow: there is no entry on the diagonal.
 
-    The constructor takes its parts on trust; :meth:`from_any` checks. What follows from the matrix (its
-    transpose, row numbers, weights of the averages of Eq. cor) is built at the first use and kept.
+    The constructor takes its parts on trust, and "hollow" may be False for want of knowing; :meth:`from_any` checks.
+    What follows from the matrix (its transpose, row numbers, weights of the averages of Eq. cor) is built at the first
+    use and kept.
     """
 
     def __init__(
@@ -49,12 +51,15 @@ class SparseMatrix:
         shape: tuple[int, int],
         *,
         symmetric: bool = False,
+        hollow: bool = False,
     ) -> None:
-        self.rowptr = rowptr
-        self.col = col
-        self.values = values
+        # The kernels read the three one element after the other.
+        self.rowptr = rowptr.contiguous()
+        self.col = col.contiguous()
+        self.values = values.contiguous()
         self.shape = (int(shape[0]), int(shape[1]))
         self.symmetric = symmetric
+        self.hollow = hollow
         self._row: torch.Tensor | None = None
         self._order: torch.Tensor | None = None
         self._transposed: SparseMatrix | None = None
@@ -157,7 +162,9 @@ class SparseMatrix:
         """
         if layout not in LAYOUTS:
             raise ValueError(f"layout: got {layout!r}, want one of {', '.join(map(repr, LAYOUTS))}")
-        matrix = SparseMatrix(self.rowptr, self.col, self.values, self.shape, symmetric=self.symmetric)
+        matrix = SparseMatrix(
+            self.rowptr, self.col, self.values, self.shape, symmetric=self.symmetric, hollow=self.hollow
+        )
         matrix._row, matrix._order, matrix._layout = self._row, self._order, layout
         if self._transposed is not None:
             matrix._share_transposed(self._transposed, self._transposed.values)
@@ -193,7 +200,18 @@ class SparseMatrix:
         return self._value_range
 
     def with_values(self, values: torch.Tensor) -> SparseMatrix:
-        """The same structure, which is shared, with other values ``[nnz]``."""
+        """The same structure, which is shared, with other values ``[nnz]``, float32 or float64, on the same device.
+
+        Raises:
+            TypeError, ValueError: values of another shape, type or device.
+        """
+        if not isinstance(values, torch.Tensor) or values.dtype not in FLOATING:
+            got = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
+            raise TypeError(f"values: got {got}, want torch.float32 or torch.float64")
+        if tuple(values.shape) != (self.nnz,) or values.device != self.device:
+            raise ValueError(
+                f"values: got shape {tuple(values.shape)} on {values.device}, want ({self.nnz},) on {self.device}"
+            )
         matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
         matrix._row, matrix._layout = self._row, self._layout
         if self._transposed is not None:
@@ -233,7 +251,12 @@ class SparseMatrix:
         if values is self.values:
             return self
         matrix = SparseMatrix(
-            self.rowptr.to(device=device), self.col.to(device=device), values, self.shape, symmetric=self.symmetric
+            self.rowptr.to(device=device),
+            self.col.to(device=device),
+            values,
+            self.shape,
+            symmetric=self.symmetric,
+            hollow=self.hollow,
         )
         matrix._layout = self._layout
         if self._transposed is not None:
@@ -258,7 +281,8 @@ class SparseMatrix:
     def from_any(cls, matrix: Any, *, name: str = "matrix", dtype: torch.dtype = torch.float32) -> SparseMatrix:
         """Reads a SciPy matrix or array (any format), a NumPy array or matrix, or a torch tensor (dense or sparse).
 
-        Duplicate entries are added up and explicit zeros dropped.
+        Duplicate entries are added up, and explicit zeros dropped, with them what ``dtype`` holds only as zero or as a
+        subnormal number (below 1.2e-38 in float32), whose reciprocal it does not hold.
 
         Args:
             matrix: the matrix, two-dimensional, real, finite. A ``SparseMatrix`` is taken as it is.
@@ -271,14 +295,14 @@ class SparseMatrix:
         """
         if dtype not in FLOATING:
             raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
-        if isinstance(matrix, SparseMatrix) and bool((matrix.values != 0).all()):
+        if isinstance(matrix, SparseMatrix) and bool((matrix.values.abs() >= torch.finfo(dtype).tiny).all()):
             return matrix.to(dtype=dtype)
         device = matrix.device if isinstance(matrix, (torch.Tensor, SparseMatrix)) else None
         return cls._from_csr(_to_csr(matrix, name), name, dtype).to(device=device)
 
     @classmethod
     def _from_csr(
-        cls, csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, symmetric: bool = False
+        cls, csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, hollow: bool = False
     ) -> SparseMatrix:
         beyond = np.flatnonzero(np.abs(csr.data) > torch.finfo(dtype).max)
         if beyond.size:
@@ -287,12 +311,17 @@ class SparseMatrix:
                 f"{name}: got {coo.data[at]} at row {coo.row[at]}, column {coo.col[at]}, which {dtype} cannot hold, "
                 "want smaller numbers or torch.float64"
             )
+        subnormal = np.abs(csr.data) < torch.finfo(dtype).tiny
+        if subnormal.any():
+            csr.data[subnormal] = 0
+            csr.eliminate_zeros()
         return cls(
             torch.from_numpy(csr.indptr.astype(np.int64)),
             torch.from_numpy(csr.indices.astype(np.int64)),
             torch.from_numpy(np.ascontiguousarray(csr.data)).to(dtype),
             csr.shape,
-            symmetric=symmetric,
+            symmetric=hollow,
+            hollow=hollow,
         )
 
 
@@ -408,7 +437,7 @@ class Graph:
             raise ValueError("features: got no columns, want at least one feature (None stands for the identity)")
         device = feature_matrix.device
         self.name = name
-        self.adjacency = SparseMatrix._from_csr(weights, "adjacency", dtype, symmetric=True).to(device=device)
+        self.adjacency = SparseMatrix._from_csr(weights, "adjacency", dtype, hollow=True).to(device=device)
         self._weights: torch.Tensor | None = self.adjacency.values if weighted else None
         self.adjacency.values = torch.ones_like(self.adjacency.values)
         self.features = feature_matrix
@@ -600,7 +629,12 @@ class Graph:
         rowptr[1:] = torch.bincount(self.adjacency.row[keep], minlength=self.num_nodes).cumsum(0)
         graph = self._copy()
         graph.adjacency = SparseMatrix(
-            rowptr, self.adjacency.col[keep], self.adjacency.values[keep], self.adjacency.shape, symmetric=True
+            rowptr,
+            self.adjacency.col[keep],
+            self.adjacency.values[keep],
+            self.adjacency.shape,
+            symmetric=True,
+            hollow=True,
         )
         graph._weights = None if self._weights is None else self._weights[keep]
         graph._clear()

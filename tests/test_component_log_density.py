@@ -14,7 +14,7 @@ from tolerances import assert_close
 from seegera_fast import ops, reference, use_backend
 
 
-class TestComponentLogDensity(contract.Operation):
+class TestComponentLogDensity(contract.SummedOperation):
     operation = "component_log_density"
     differentiable = ("z", "means", "log_var")
     cases = CASES

@@ -44,7 +44,7 @@ DIFFERENTIABLE = ("z_nodes", "z_features", "weight")
 REFUSALS = [
     *contract.sparse_refusals("features"),
     *(refusal for name in DIFFERENTIABLE for refusal in contract.tensor_refusals(name)),
-    *contract.SEED_REFUSALS,
+    *contract.DATA_SEED_REFUSALS,
     *contract.probability_refusals("dropout"),
     refuse("rows of z", ValueError, r"z_nodes: got shape \(7, 2, 5\), want \[8, any, any\]", z_nodes=lambda t: t[1:]),
     refuse(

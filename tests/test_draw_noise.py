@@ -75,6 +75,9 @@ def test_share_of_ones(draw, prob):
 def test_device_of_a_seed_tensor():
     seed = torch.tensor([3])
     assert ops.draw_noise(seed, 2, 1, 3).device == seed.device
+    assert ops.draw_noise(seed, 2, 1, 3, device="cpu").device == seed.device
+    with pytest.raises(ValueError, match="seed: is on cpu, want meta or an int"):
+        ops.draw_noise(seed, 2, 1, 3, device="meta")
 
 
 REFUSALS = [

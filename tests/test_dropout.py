@@ -29,7 +29,7 @@ CASES = {
 
 REFUSALS = [
     *contract.tensor_refusals("values"),
-    *contract.SEED_REFUSALS,
+    *contract.DATA_SEED_REFUSALS,
     *contract.probability_refusals("rate"),
     refuse(
         "two dimensions", ValueError, r"values: got shape \(3, 14\), want 3 dimensions", values=lambda t: t.flatten(1)

@@ -130,7 +130,7 @@ REFUSALS = [
 ]
 
 
-class TestFeatureLikelihood(contract.Operation):
+class TestFeatureLikelihood(contract.SummedOperation):
     operation = "feature_likelihood"
     differentiable = ("hidden", "weight", "log_var_weight")
     cases = CASES

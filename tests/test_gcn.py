@@ -60,7 +60,7 @@ DIFFERENTIABLE = ("hidden", "weight", "bias")
 
 REFUSALS = [
     *(refusal for name in DIFFERENTIABLE for refusal in contract.tensor_refusals(name)),
-    *contract.SEED_REFUSALS,
+    *contract.DATA_SEED_REFUSALS,
     *contract.probability_refusals("dropout"),
     refuse(
         "propagation dense",

@@ -232,6 +232,52 @@ def test_with_values(transposed_first, symmetric):
     assert torch.equal(matrix.values, before)
 
 
+def test_values_in_any_layout():
+    matrix = cases.features("sparse", 11, 9)
+    apart = torch.randn(matrix.nnz, 2, dtype=torch.float64)[:, 0]
+    assert matrix.with_values(apart).values.is_contiguous()
+    assert torch.equal(matrix.with_values(apart).values, apart)
+    assert matrix.with_values(torch.tensor(2.0).expand(matrix.nnz)).values.is_contiguous()
+
+
+def test_values_that_do_not_fit():
+    matrix = cases.features("sparse", 11, 9)
+    with pytest.raises(TypeError, match=r"values: got ndarray, want torch.float32 or torch.float64"):
+        matrix.with_values(matrix.values.numpy())
+    with pytest.raises(TypeError, match=r"values: got torch.int64, want torch.float32 or torch.float64"):
+        matrix.with_values(matrix.values.long())
+    with pytest.raises(ValueError, match=rf"values: got shape \(3,\) on cpu, want \({matrix.nnz},\) on cpu"):
+        matrix.with_values(matrix.values[:3])
+    with pytest.raises(ValueError, match=r"values: got shape .* on meta, want .* on cpu"):
+        matrix.with_values(matrix.values.to("meta"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_subnormal_values_are_zero(dtype):
+    """A row of them would have a sum without a reciprocal."""
+    tiny = torch.finfo(dtype).tiny
+    dense = np.array([[tiny / 8, 0.0], [1.0, -tiny / 2], [tiny, 0.0]])
+    for matrix in (dense, SparseMatrix.from_any(dense, dtype=torch.float64)):
+        got = SparseMatrix.from_any(matrix, dtype=dtype)
+        assert got.col.tolist() == [0, 0]
+        assert got.values.tolist() == [1.0, tiny]
+        assert torch.equal(got.row_normalized.values, torch.ones(2, dtype=dtype))
+    graph = Graph(np.array([[0, tiny / 2, 1], [tiny / 2, 0, 1], [1, 1, 0]]), weighted=True, dtype=dtype)
+    assert graph.num_edges == 2
+
+
+def test_what_is_known_to_be_hollow():
+    """Symmetric, and without a diagonal: what the link likelihood takes."""
+    graph = cases.graph("random")
+    for matrix in (graph.adjacency, graph.with_edges(graph.edges()[:3]).adjacency):
+        assert matrix.symmetric
+        assert matrix.hollow
+        assert matrix.to(dtype=torch.float32).hollow
+        assert matrix.with_layout("dense").hollow
+    assert not graph.propagation.hollow
+    assert not graph.with_self_loops()[0].hollow
+
+
 @pytest.mark.parametrize("transposed_first", [True, False])
 def test_to_another_dtype(transposed_first):
     matrix = SparseMatrix.from_any(DENSE / 3, dtype=torch.float64)

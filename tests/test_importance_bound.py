@@ -72,7 +72,7 @@ REFUSALS = [
 ]
 
 
-class TestImportanceBound(contract.Operation):
+class TestImportanceBound(contract.SummedOperation):
     operation = "importance_bound"
     differentiable = DIFFERENTIABLE
     cases = CASES

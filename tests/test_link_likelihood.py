@@ -58,7 +58,7 @@ CASES = {
 REFUSALS = [
     *tensor_refusals("z"),
     *contract.sparse_refusals("adjacency"),
-    *contract.SEED_REFUSALS,
+    *contract.DATA_SEED_REFUSALS,
     *contract.weight_refusals("pos_weight"),
     refuse("two dimensions", ValueError, r"z: got shape \(17, 10\), want 3 dimensions", z=lambda t: t.flatten(1)),
     refuse("no samples", ValueError, "z's number of samples: got 0, want at least 1", z=lambda t: t[:, :0]),
@@ -71,8 +71,14 @@ REFUSALS = [
     refuse(
         "not symmetric",
         ValueError,
-        "adjacency: is not known to be symmetric, want graph.adjacency",
+        "adjacency: is not known to be symmetric without a diagonal, want graph.adjacency",
         adjacency=lambda m: m.with_values(m.values),
+    ),
+    refuse(
+        "with a diagonal",
+        ValueError,
+        "adjacency: is not known to be symmetric without a diagonal, want graph.adjacency",
+        adjacency=lambda _: cases.graph("random").propagation,
     ),
     refuse("reduction", ValueError, "reduction: got 'none', want one of 'sum', 'mean'", reduction="none"),
     refuse("no negatives", ValueError, 'negatives: got 0, want "all" or 1 to [0-9]+, the number of .*', negatives=0),
@@ -95,7 +101,7 @@ REFUSALS = [
 ]
 
 
-class TestLinkLikelihood(contract.SeededOperation):
+class TestLinkLikelihood(contract.SummedOperation, contract.SeededOperation):
     operation = "link_likelihood"
     differentiable = ("z",)
     cases = CASES
@@ -230,7 +236,8 @@ def test_values_of_the_adjacency_are_not_looked_at(column, negatives):
     given = converted(links(negatives=negatives)(), torch.float64, column.device)
     matrix = given["adjacency"]
     for factor in (0, 2):
-        other = SparseMatrix(matrix.rowptr, matrix.col, factor * matrix.values, matrix.shape, symmetric=True)
+        parts = (matrix.rowptr, matrix.col, factor * matrix.values)
+        other = SparseMatrix(*parts, matrix.shape, symmetric=True, hollow=True)
         assert_same_bits(ops.link_likelihood(**{**given, "adjacency": other}), ops.link_likelihood(**given))
 
 

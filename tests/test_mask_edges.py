@@ -6,7 +6,7 @@ import cases
 import numpy as np
 import pytest
 import torch
-from contract import SEED_REFUSALS, columns, refuse, sparse_refusals
+from contract import DATA_SEED_REFUSALS, columns, refuse, sparse_refusals
 from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import Graph, ops, reference, use_backend
@@ -84,6 +84,15 @@ def test_nothing_removed_is_the_propagation_matrix(column):
         assert_close(got.double(), want.double(), terms=700, name="part")
 
 
+def test_edges_in_any_layout(column):
+    looped, edge = cases.graph("random").to(column.device).with_self_loops()
+    apart = torch.stack([edge, edge.flip(0)], dim=1)[:, 0]
+    assert not apart.is_contiguous()
+    got, want = (parts(ops.mask_edges(looped, numbers, 5, 1)) for numbers in (apart, edge))
+    for own, expected in zip(got, want, strict=True):
+        assert_same_bits(own, expected)
+
+
 def test_seed_as_number_or_tensor(column):
     graph = cases.large_graph().to(column.device)
     number = ops.mask_edges(*graph.with_self_loops(), 900, -7)
@@ -144,7 +153,7 @@ def test_marks_that_do_not_match_their_number_are_refused():
 
 EDGE = r"want torch.int64 \(\d+,\), one per entry of looped"
 REFUSALS = [
-    *SEED_REFUSALS,
+    *DATA_SEED_REFUSALS,
     *sparse_refusals("looped"),
     refuse(
         "edge of int32",
@@ -157,6 +166,9 @@ REFUSALS = [
         ValueError,
         r"edge: got torch.int64 \(\d+,\), want torch.int64 \(\d+,\), .*",
         edge=lambda t: t[1:],
+    ),
+    refuse(
+        "edge elsewhere", ValueError, "edge: is on meta and looped on cpu, want one device", edge=lambda t: t.to("meta")
     ),
     refuse("edge of NumPy", ValueError, r"edge: got ndarray, want torch.int64 \(\d+,\), .*", edge=lambda t: t.numpy()),
     refuse(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from contract import SEED_REFUSALS, columns, refuse, sparse_refusals
+from contract import DATA_SEED_REFUSALS, columns, refuse, sparse_refusals
 from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import SparseMatrix, ops, reference, use_backend
@@ -135,7 +135,7 @@ def test_operator_is_sound(checked):
 
 
 REFUSALS = [
-    *SEED_REFUSALS,
+    *DATA_SEED_REFUSALS,
     *sparse_refusals("matrix"),
     refuse("too many", ValueError, r"num_removed: got 1000, want 0 to \d+", num_removed=1000),
     refuse("negative", ValueError, r"num_removed: got -1, want 0 to \d+", num_removed=-1),

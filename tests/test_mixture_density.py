@@ -95,7 +95,7 @@ def large():
     return {"z": normal(700, 3, 67), "means": normal(700, 7, 67, seed=1), "log_var": 0.3 * normal(700, 1, 67, seed=2)}
 
 
-class TestMixtureDensity(contract.Operation):
+class TestMixtureDensity(contract.SummedOperation):
     operation = "mixture_density"
     differentiable = ("z", "means", "log_var")
     cases = CASES

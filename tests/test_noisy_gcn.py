@@ -74,7 +74,7 @@ DIFFERENTIABLE = ("weight", "noise_weight", "bias")
 REFUSALS = [
     *contract.sparse_refusals("features"),
     *(refusal for name in DIFFERENTIABLE for refusal in contract.tensor_refusals(name)),
-    *contract.SEED_REFUSALS,
+    *contract.DATA_SEED_REFUSALS,
     *contract.probability_refusals("noise_prob", one=True),
     *contract.probability_refusals("dropout"),
     refuse(

@@ -37,7 +37,8 @@ CASES = {
 REFUSALS = [
     *contract.tensor_refusals("mean"),
     *contract.tensor_refusals("log_var"),
-    *contract.SEED_REFUSALS,
+    *contract.DATA_SEED_REFUSALS,
+    refuse("no samples", ValueError, "mean's number of samples: got 0, want at least 1", mean=lambda t: t[:, :0]),
     refuse("two dimensions", ValueError, r"mean: got shape \(3, 14\), want 3 dimensions", mean=lambda t: t.flatten(1)),
     refuse("rows", ValueError, r"log_var: got shape \(2, 2, 7\), want \[3, any, 7\]", log_var=lambda t: t[:2]),
     refuse(

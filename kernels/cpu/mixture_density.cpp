@@ -36,7 +36,8 @@ void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* pr
             for (int64_t k = 0; k < components; ++k) {
                 weight[k] = static_cast<T>(own[k] / sum);
             }
-            values[j] += highest + log(sum) - log_components;
+            // A NaN is in the sum, but not always the highest, and log takes none.
+            values[j] += sum == sum ? highest + log(sum) - log_components : sum;
         }
     }
 }

@@ -28,6 +28,8 @@ def tensor(
     """
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name}: got {type(value).__name__}, want a torch.Tensor")
+    if value.layout != torch.strided:
+        raise TypeError(f"{name}: got a tensor of layout {value.layout}, want a dense one")
     if value.dtype in HALF and half is not None:
         backend = backends.choose(half, value.device)
         if backend != "triton":
@@ -102,13 +104,18 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name}: got {value!r}, want one of {', '.join(map(repr, choices))}")
 
 
-def seed(value: Any) -> None:
-    """An int of 64 bits, an int64 tensor of one element, or the seed of a slot."""
+def seed(value: Any, device: torch.device | None) -> None:
+    """An int of 64 bits, the seed of a slot, or an int64 tensor of one element on the given device (None: any)."""
     if isinstance(value, SlotSeed):
         return
     if isinstance(value, torch.Tensor):
         if value.dtype != torch.int64 or value.numel() != 1:
             raise TypeError(f"seed: got {value.dtype} {tuple(value.shape)}, want an int or one torch.int64 element")
+        # "cuda" alone is any GPU.
+        if device is not None and (
+            value.device.type != device.type or (device.index is not None and (value.device.index or 0) != device.index)
+        ):
+            raise ValueError(f"seed: is on {value.device}, want {device} or an int")
     elif isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"seed: got {type(value).__name__}, want an int or one torch.int64 element")
     elif not -(2**63) <= value < 2**63:
@@ -120,6 +127,8 @@ def weight(name: str, value: Any) -> None:
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name}: got shape {tuple(value.shape)}, want a number or one element")
+        if value.dtype == torch.bool or value.is_complex():
+            raise TypeError(f"{name}: got {value.dtype}, want a real number")
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name}: got {type(value).__name__}, want a number or a tensor of one element")
     elif not 0 <= value < float("inf"):
@@ -131,6 +140,13 @@ def draws_of(name: str, value: Any, like: torch.Tensor) -> None:
     tensor(name, value, shape=(like.shape[0], None, like.shape[2]))
     if value.shape[1] not in (1, like.shape[1]):
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want 1 or {like.shape[1]} draws")
+
+
+def one_element(value: float | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A factor as the operators take it: float64 ``[1]`` on a device."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to(device=device, dtype=torch.float64).reshape(1)
+    return torch.full((1,), value, dtype=torch.float64, device=device)
 
 
 def negatives(value: Any, available: int) -> None:

@@ -144,7 +144,7 @@ def decoder_input(
     checks.tensor("weight", weight, shape=(2 * z_nodes.shape[2], None))
     checks.same_kind(z_nodes=z_nodes, z_features=z_features, weight=weight, features=features)
     checks.probability("dropout", dropout)
-    checks.seed(seed)
+    checks.seed(seed, weight.device)
     backend = backends.choose("decoder_input", weight.device)
     if backend == "reference":
         return reference.decoder_input(features, z_nodes, z_features, weight, dropout=dropout, seed=seed)

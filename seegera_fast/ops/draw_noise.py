@@ -51,7 +51,7 @@ def draw_noise(
         TypeError, ValueError: an argument of a wrong kind, a size below 1 (``noise_dim`` may be 0), or a probability
             outside [0, 1].
     """
-    checks.seed(seed)
+    checks.seed(seed, None if device is None else torch.device(device))
     checks.positive("num_rows", num_rows)
     checks.positive("num_draws", num_draws)
     if noise_dim != 0:

@@ -51,7 +51,7 @@ def draw_subset(
     Raises:
         TypeError, ValueError: an argument of a wrong kind, or more chosen than there are.
     """
-    checks.seed(seed)
+    checks.seed(seed, None if device is None else torch.device(device))
     checks.whole("count", count)
     checks.whole("chosen", chosen, most=count)
     checks.choice("stream", stream, ("edges", "entries"))

@@ -49,7 +49,7 @@ def dropout(values: torch.Tensor, rate: float, seed: int | torch.Tensor) -> torc
     """
     checks.tensor("values", values, ndim=3)
     checks.probability("rate", rate)
-    checks.seed(seed)
+    checks.seed(seed, values.device)
     backend = backends.choose("dropout", values.device)
     if backend == "reference":
         return reference.dropout(values, rate, seed)

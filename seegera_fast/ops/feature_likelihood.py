@@ -182,10 +182,6 @@ def feature_likelihood(
             log_var_weight=log_var_weight,
             reduction=reduction,
         )
-    if isinstance(pos_weight, torch.Tensor):
-        factor = pos_weight.detach().to(device=hidden.device, dtype=torch.float64).reshape(1)
-    else:
-        factor = torch.full((1,), pos_weight, dtype=torch.float64, device=hidden.device)
     wanted = [
         torch.is_grad_enabled() and tensor is not None and tensor.requires_grad
         for tensor in (hidden, weight, log_var_weight)
@@ -204,7 +200,7 @@ def feature_likelihood(
         features.col,
         features.values,
         *((flipped.rowptr, flipped.col, flipped.values) if flipped is not None else (None, None, None)),
-        factor,
+        checks.one_element(pos_weight, hidden.device),
         LIKELIHOODS.index(likelihood),
         *wanted,
     )

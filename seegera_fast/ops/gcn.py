@@ -119,7 +119,7 @@ def gcn(
         checks.tensor("bias", bias, shape=(weight.shape[1],))
     checks.same_kind(hidden=hidden, weight=weight, bias=bias, propagation=propagation)
     checks.probability("dropout", dropout)
-    checks.seed(seed)
+    checks.seed(seed, hidden.device)
     checks.choice("activation", activation, ACTIVATIONS)
     backend = backends.choose("gcn", hidden.device)
     if backend == "reference":

@@ -71,6 +71,5 @@ def importance_bound(
     backend = backends.choose("importance_bound", log_likelihood.device)
     if backend == "reference":
         return reference.importance_bound(log_likelihood, log_prior, log_mixture, warmup=warmup)
-    if not isinstance(warmup, torch.Tensor):
-        warmup = torch.full((), warmup, dtype=torch.float64, device=log_likelihood.device)
-    return OPERATOR(backend, log_likelihood, log_prior, log_mixture, warmup.to(log_likelihood.device, torch.float64))
+    factor = checks.one_element(warmup, log_likelihood.device)
+    return OPERATOR(backend, log_likelihood, log_prior, log_mixture, factor)

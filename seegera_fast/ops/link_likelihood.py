@@ -90,12 +90,12 @@ def link_likelihood(
     checks.sparse("adjacency", adjacency)
     if adjacency.shape != (z.shape[0], z.shape[0]):
         raise ValueError(f"adjacency: got shape {adjacency.shape}, want ({z.shape[0]}, {z.shape[0]}), like z")
-    if not adjacency.symmetric:
-        raise ValueError("adjacency: is not known to be symmetric, want graph.adjacency")
+    if not (adjacency.symmetric and adjacency.hollow):
+        raise ValueError("adjacency: is not known to be symmetric without a diagonal, want graph.adjacency")
     checks.same_kind(z=z, adjacency=adjacency)
     checks.weight("pos_weight", pos_weight)
     checks.choice("reduction", reduction, ("sum", "mean"))
-    checks.seed(seed)
+    checks.seed(seed, z.device)
     checks.negatives(negatives, adjacency.non_edge_count)
     backend = backends.choose("link_likelihood", z.device)
     if backend == "reference":
@@ -108,10 +108,6 @@ def link_likelihood(
             seed=seed,
             reduction=reduction,
         )
-    if isinstance(pos_weight, torch.Tensor):
-        pos_weight = pos_weight.detach().to(device=z.device, dtype=torch.float64).reshape(1)
-    else:
-        pos_weight = torch.full((1,), pos_weight, dtype=torch.float64, device=z.device)
     drawn = negatives != "all"
     total, _ = OPERATOR(
         backend,
@@ -119,7 +115,7 @@ def link_likelihood(
         adjacency.rowptr,
         adjacency.col,
         adjacency.non_edges.gaps if drawn else adjacency.col.new_empty(0),
-        pos_weight,
+        checks.one_element(pos_weight, z.device),
         seed_tensor(seed, z.device),
         self_loops,
         negatives if drawn else 0,

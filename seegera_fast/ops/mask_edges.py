@@ -48,13 +48,15 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
     if not isinstance(edge, torch.Tensor) or edge.dtype != torch.int64 or tuple(edge.shape) != (looped.nnz,):
         got = f"{edge.dtype} {tuple(edge.shape)}" if isinstance(edge, torch.Tensor) else type(edge).__name__
         raise ValueError(f"edge: got {got}, want torch.int64 ({looped.nnz},), one per entry of looped")
+    if edge.device != looped.device:
+        raise ValueError(f"edge: is on {edge.device} and looped on {looped.device}, want one device")
     num_edges = (looped.nnz - num_nodes) // 2
     checks.whole("num_removed", num_removed, most=num_edges)
-    checks.seed(seed)
+    checks.seed(seed, looped.device)
     seed = seed_tensor(seed, looped.device)
     backend = backends.choose("mask_edges", looped.device)
     if backend == "reference":
         return reference.mask_edges(looped, edge, num_removed, seed)
     removed = draw(seed, num_edges, num_removed, "edges")
-    parts = OPERATOR(backend, looped.rowptr, looped.col, looped.values, edge, removed, num_removed)
+    parts = OPERATOR(backend, looped.rowptr, looped.col, looped.values, edge.contiguous(), removed, num_removed)
     return SparseMatrix(*parts, looped.shape, symmetric=True)

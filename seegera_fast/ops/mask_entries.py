@@ -41,7 +41,7 @@ def mask_entries(matrix: SparseMatrix, num_removed: int, seed: int | torch.Tenso
     """
     checks.sparse("matrix", matrix)
     checks.whole("num_removed", num_removed, most=matrix.nnz)
-    checks.seed(seed)
+    checks.seed(seed, matrix.device)
     seed = seed_tensor(seed, matrix.device)
     backend = backends.choose("mask_entries", matrix.device)
     if backend == "reference":

@@ -160,7 +160,7 @@ def noisy_gcn(
         checks.tensor("bias", bias, shape=(weight.shape[1],))
     checks.same_kind(weight=weight, noise_weight=noise_weight, bias=bias, features=features, propagation=propagation)
     checks.positive("num_draws", num_draws)
-    checks.seed(seed)
+    checks.seed(seed, weight.device)
     checks.probability("noise_prob", noise_prob, one=True)
     checks.probability("dropout", dropout)
     checks.choice("activation", activation, ACTIVATIONS)

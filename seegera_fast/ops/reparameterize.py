@@ -63,9 +63,10 @@ def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
     """
     checks.tensor("mean", mean, ndim=3)
+    checks.positive("mean's number of samples", mean.shape[1])
     checks.draws_of("log_var", log_var, mean)
     checks.same_kind(mean=mean, log_var=log_var)
-    checks.seed(seed)
+    checks.seed(seed, mean.device)
     backend = backends.choose("reparameterize", mean.device)
     if backend == "reference":
         return reference.reparameterize(mean, log_var, seed)

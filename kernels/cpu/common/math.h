@@ -145,11 +145,6 @@ inline V at_most(V a, Element<V> bound) {
 }
 
 template <typename V>
-inline V maximum(V a, V b) {
-    return select(less(a, b), b, a);
-}
-
-template <typename V>
 inline Bits<V> sign_bit() {
     return (Bits<V>{} + 1) << (8 * sizeof(Element<V>) - 1);
 }
