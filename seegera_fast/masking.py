@@ -6,6 +6,7 @@ import torch
 
 from . import ops
 from .graph import Graph, SparseMatrix
+from .sampling import share
 
 
 def mask_structure(graph: Graph, rate: float, seed: int | torch.Tensor) -> tuple[SparseMatrix, int]:
@@ -14,7 +15,7 @@ def mask_structure(graph: Graph, rate: float, seed: int | torch.Tensor) -> tuple
     Returns:
         The propagation matrix of the edges that stay, and their number.
     """
-    removed = int(rate * graph.num_edges)
+    removed = share(rate, graph.num_edges)
     if removed == 0:
         return graph.propagation, graph.num_edges
     return ops.mask_edges(*graph.with_self_loops(), removed, seed), graph.num_edges - removed
@@ -22,5 +23,5 @@ def mask_structure(graph: Graph, rate: float, seed: int | torch.Tensor) -> tuple
 
 def mask_features(features: SparseMatrix, rate: float, seed: int | torch.Tensor) -> SparseMatrix:
     """Sets exactly ``floor(rate * nnz)`` of the non-zero entries to zero; the structure is shared."""
-    removed = int(rate * features.nnz)
+    removed = share(rate, features.nnz)
     return ops.mask_entries(features, removed, seed) if removed else features

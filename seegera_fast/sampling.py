@@ -9,6 +9,11 @@ from __future__ import annotations
 import torch
 
 
+def share(rate: float, count: int) -> int:
+    """``floor(rate * count)`` of the rate as it is written: 0.29 of 100 is 29, though the float product is below it."""
+    return int(rate * count + 1e-6)
+
+
 class NonEdges:
     """The pairs ``i < k`` of an undirected graph that are not edges.
 

@@ -56,12 +56,16 @@ class Row:
 
     @property
     def reached(self) -> bool | None:
-        """Whether ours is within one deviation of the paper's mean, or better; both as exact as the paper prints."""
+        """Whether ours is within one deviation of the paper's mean, or better.
+
+        The difference is rounded to a hundredth of a percent, the last digit that the paper prints, or to a thousandth
+        of an MSE's deviation, which it prints with three digits.
+        """
         if self.difference is None:
             return None
-        digits = 2 if self.paper[0] >= 0.01 else 6
-        shortfall = round(-self.difference if self.score in PERCENT else self.difference, digits)
-        return shortfall <= self.paper[1]
+        shortfall = -self.difference if self.score in PERCENT else self.difference
+        unit = 0.01 if self.score in PERCENT else (self.paper[1] or self.paper[0]) / 1000
+        return round(shortfall / unit) <= round(self.paper[1] / unit)
 
 
 def rows(records: Iterable[Record]) -> list[Row]:

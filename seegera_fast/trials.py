@@ -17,6 +17,7 @@ from .atomic import written_aside
 from .checkpoint import Checkpoint
 from .model import SeeGeraConfig
 from .report import json_text, machine, versions
+from .tasks.classifier import ClassifierConfig
 from .tasks.common import settle
 from .tasks.protocols import METHODS, TASKS
 from .training import TrainingConfig, TrainingFailure
@@ -46,8 +47,11 @@ class Setting:
 
     def __post_init__(self) -> None:
         # 0 and 0.0 are one rate, so they must not make two names.
-        known = (*dataclasses.fields(SeeGeraConfig), *dataclasses.fields(TrainingConfig))
-        rates = {entry.name for entry in known if entry.type == "float"}
+        known = {
+            entry.name: entry.type for kind in (SeeGeraConfig, TrainingConfig) for entry in dataclasses.fields(kind)
+        }
+        known.update((f"classifier_{entry.name}", entry.type) for entry in dataclasses.fields(ClassifierConfig))
+        rates = {name for name, kind in known.items() if kind == "float"}
         whole = [(name, float(value) if name in rates and type(value) is int else value) for name, value in self.fields]
         object.__setattr__(self, "fields", tuple(whole))
 

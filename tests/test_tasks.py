@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from dataclasses import fields, replace
 
 import cases
@@ -16,9 +17,13 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import Graph, SeeGera, SeeGeraConfig, tasks
+from seegera_fast.masking import mask_structure
 from seegera_fast.tasks import presets, public_split, split_features, split_links, split_nodes
 from seegera_fast.tasks.classifier import ClassifierConfig, fit_classifier
 from seegera_fast.training import TrainingConfig, TrainingFailure
+
+# The package has a function of the module's name.
+node_module = sys.modules["seegera_fast.tasks.node_classification"]
 
 TASKS = {
     "link_prediction": tasks.link_prediction,
@@ -234,6 +239,19 @@ def test_node_split_is_exact(train, valid):
         assert (part.diff() > 0).all()
 
 
+def test_parts_are_those_of_the_ratio_as_written():
+    """0.29 * 100 and 0.57 * 100 are below 29 and 57 in floating point."""
+    complete = Graph(np.ones((15, 15)) - np.eye(15), np.ones((4, 25))[:1].repeat(15, 0))
+    graph = complete.with_edges(complete.edges()[:100])
+    with pytest.raises(ValueError, match="want 29 non-edges"):
+        split_links(graph, valid=0.29, test=0.0)
+    masked, left = mask_structure(graph, 0.57, 1)
+    assert left == 43
+    assert masked.nnz == 2 * 43 + 15
+    labelled = Graph(np.zeros((100, 100)), labels=np.arange(100) % 2)
+    assert split_nodes(labelled, 0.29, 0.57).test.shape[0] == 14
+
+
 def with_masks(**masks) -> Graph:
     base = planted()
     return Graph(base.adjacency, base.features, base.labels, masks=masks, name="planted")
@@ -257,6 +275,27 @@ def test_public_split_errors():
         public_split(planted())
     with pytest.raises(ValueError, match="2 nodes are in more than one of the masks"):
         public_split(with_masks(train=nodes(1, 2), valid=nodes(2, 3), test=nodes(3, 4)))
+
+
+def test_an_unknown_label_is_no_class(monkeypatch):
+    """The planted graph has three communities, and two nodes with the label -1."""
+    seen = []
+    through = node_module.fit_classifier
+
+    def fit(embedding, labels, split, config, seed):
+        found = through(embedding, labels, split, config, seed)
+        seen.append((found.weight.shape[1], labels))
+        return found
+
+    monkeypatch.setattr(node_module, "fit_classifier", fit)
+    base = planted()
+    labels = torch.where(base.labels > 0, 10 * base.labels, base.labels)
+    graph = Graph(base.adjacency, base.features, labels)
+    split = tasks.node_classification(graph, epochs=2, classifier_epochs=2, **SMALL).split
+    for classes, labels in seen:
+        assert classes == 3
+        for part in (split.train, split.valid, split.test):
+            assert torch.equal(10 * labels[part], graph.labels[part])
 
 
 def test_nodes_without_labels():
@@ -401,8 +440,12 @@ def test_presets_of_the_schedule_and_of_widths():
     values = configured("node_classification", "pubmed", "v3")[2]
     wanted = {"epochs": 1000, "evaluate_every": 10, "evaluate_after": 800, "embedding_dim": 1024, "hidden_dim": 1024}
     assert {key: values[key] for key in wanted} == wanted
-    assert configured("node_classification", "cs", "v3")[0].encoder == "mlp"
-    assert configured("node_classification", "cs", "v1")[0].encoder == "gcn"
+    for task in TASKS:
+        for name in DATA_SETS:
+            for variant in VARIANTS:
+                kinds = {getattr(configured(task, name, variant)[0], part) for part in ("encoder", "decoder")}
+                released = (task, variant) == ("node_classification", "v1")
+                assert kinds == {"mlp" if name == "cs" and not released else "gcn"}
     assert configured("link_prediction", "cora", "v3")[0].embedding_dim == 512
 
 

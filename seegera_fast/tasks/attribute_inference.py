@@ -71,8 +71,6 @@ def attribute_inference(
         fields,
         arguments=("preset", "seed", "valid", "test", "progress", "checkpoint"),
     )
-    if not settings.model.feature_side:
-        raise ValueError("feature_side: got False, want True: attribute inference predicts features")
     graph = normalized(graph, settings.task["normalize_features"])
     split = split_features(graph, valid, test, seed)
     model = SeeGera(split.train, settings.model, seed=seed)

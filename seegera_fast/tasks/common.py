@@ -53,6 +53,7 @@ class Settings(NamedTuple):
     model: SeeGeraConfig
     training: TrainingConfig
     task: dict[str, Any]
+    classifier: ClassifierConfig | None
 
     def all(self, **more: Any) -> dict[str, Any]:
         """Every field by name."""
@@ -98,18 +99,26 @@ def settle(
         if name not in known:
             raise TypeError(f"{task}() got an unknown field {name!r}; {nearest(name, known)}")
     values = {**own, **TRAINING_DEFAULTS.get(task, {}), **presets.load(task, preset, variant), **given}
+    if not isinstance(values["normalize_features"], bool):
+        raise TypeError(f"normalize_features: got {values['normalize_features']!r}, want True or False")
+    model = SeeGeraConfig(**{name: values[name] for name in MODEL_FIELDS if name in values})
+    if task == "attribute_inference" and not model.feature_side:
+        raise ValueError("feature_side: got False, want True: attribute inference predicts features")
     return Settings(
         preset,
-        SeeGeraConfig(**{name: values[name] for name in MODEL_FIELDS if name in values}),
+        model,
         TrainingConfig(**{name: values[name] for name in TRAINING_FIELDS if name in values}),
         {name: values[name] for name in own},
+        _classifier(values) if task == "node_classification" else None,
     )
 
 
-def normalized(graph: Graph, wanted: Any) -> Graph:
+def _classifier(values: Mapping[str, Any]) -> ClassifierConfig:
+    return ClassifierConfig(**{entry.name: values[f"classifier_{entry.name}"] for entry in fields(ClassifierConfig)})
+
+
+def normalized(graph: Graph, wanted: bool) -> Graph:
     """The graph with each row of its features divided by its sum of absolute values, where that is wanted."""
-    if not isinstance(wanted, bool):
-        raise TypeError(f"normalize_features: got {wanted!r}, want True or False")
     return graph.with_features(graph.features.row_normalized) if wanted else graph
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from ..graph import Graph
 from ..model import SeeGera
 from ..training import Scores, Validation, require_finite
 from ..training import train as train_model
-from .classifier import ClassifierConfig, Fit, fit_classifier
+from .classifier import Fit, fit_classifier
 from .common import TaskResult, normalized, resolve, training_fields
 from .splits import public_split, split_nodes
 
@@ -77,8 +76,6 @@ def node_classification(
         fields,
         arguments=("preset", "seed", "train", "valid", "public", "progress", "checkpoint"),
     )
-    own = {field.name: settings.task[f"classifier_{field.name}"] for field in dataclasses.fields(ClassifierConfig)}
-    classifier = ClassifierConfig(**own)
     graph = normalized(graph, settings.task["normalize_features"])
     if public not in (None, True, False):
         raise TypeError(f"public: got {public!r}, want True, False or None")
@@ -87,14 +84,14 @@ def node_classification(
     split = public_split(graph) if public else split_nodes(graph, train, valid, seed)
     if not split.train.shape[0]:
         raise ValueError(f"train: got no node to train on, want at least one (public {public}, ratio {train})")
-    # Classes are numbered anew, so that a label may be any number.
-    labels = torch.unique(graph.labels, return_inverse=True)[1].to(graph.device)
+    # Classes are numbered anew, so that a label may be any number; a negative one is unknown, and no class.
+    labels = torch.searchsorted(graph.labels[graph.labels >= 0].unique(), graph.labels).to(graph.device)
     model = SeeGera(graph, settings.model, seed=seed)
 
     def fit(epoch: int) -> Fit:
         embedding = model.embed()
         require_finite(epoch, "the embeddings", embedding)
-        return fit_classifier(embedding, labels, split, classifier, seed)
+        return fit_classifier(embedding, labels, split, settings.classifier, seed)
 
     validation = None
     if split.valid.shape[0]:

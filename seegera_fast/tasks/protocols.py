@@ -58,7 +58,7 @@ METHODS = {
     "v1": Method("SeeGera-v1", "v1", {}),
     "v2": Method("SeeGera-v2", "v2", {}),
     "v3": Method("SeeGera-v3", "v3", {}),
-    # Independent feature embeddings that no decoder reads are as good as none.
+    # The independent feature embeddings stay in the bound, with their prior and mixture, but no decoder reads them.
     "nf": Method("SeeGera_nf", "v1", {"feature_embeddings": False}),
     "sigvae": Method("SIG-VAE", "v2", LINKS_ONLY),
     "vgae": Method("VGAE", "v2", {**LINKS_ONLY, "noise_dim": 0, "num_mixture_samples": 0}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 
 from ..graph import Graph, SparseMatrix
-from ..sampling import ZeroEntries
+from ..sampling import ZeroEntries, share
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     edges, absent = graph.edges(), graph.adjacency.non_edges
-    num_valid, num_test = (math.floor(ratio * graph.num_edges) for ratio in (valid, test))
+    num_valid, num_test = (share(ratio, graph.num_edges) for ratio in (valid, test))
     ranks = _ranks(generator, absent.count, num_valid + num_test, f"graph: has {graph.num_edges} edges", "non-edges")
     negatives = absent.pairs(ranks.to(graph.device))
     order = torch.from_numpy(generator.permutation(graph.num_edges)).to(graph.device)
@@ -108,7 +107,7 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     features = graph.features
-    num_valid, num_test = (math.floor(ratio * features.nnz) for ratio in (valid, test))
+    num_valid, num_test = (share(ratio, features.nnz) for ratio in (valid, test))
     absent = ZeroEntries(features.row, features.col, features.shape)
     hidden = num_valid + num_test
     ranks = _ranks(generator, absent.count, hidden, f"features: have {features.nnz} non-zero entries", "zero entries")
@@ -143,7 +142,7 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
     generator = _generator(seed)
     known = torch.nonzero(_known(graph)).flatten()
     count = known.shape[0]
-    num_train, num_valid = (math.floor(ratio * count) for ratio in (train, valid))
+    num_train, num_valid = (share(ratio, count) for ratio in (train, valid))
     order = torch.from_numpy(generator.permutation(count)).to(known.device)
     parts = order.split([num_train, num_valid, count - num_train - num_valid])
     return NodeSplit(*(known[part.sort().values].to(graph.device) for part in parts))
