@@ -25,7 +25,7 @@ TRITON_TESTS := $(patsubst kernels/triton/%.py,tests/test_%.py,$(filter-out %/__
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help run test test-kernels bench check lint format native sanitize clean distclean
+.PHONY: help run test test-kernels bench check lint docs format native sanitize clean distclean
 
 help:
 	@echo 'make run              set up, then train SeeGera for link prediction on the digits graph; results in runs/digits'
@@ -38,6 +38,7 @@ help:
 	@echo 'make lint             ruff and clang-format, changing nothing; make format lets them change files'
 	@echo 'make native           build the native libraries in place and say which backends are available'
 	@echo 'make sanitize         build with the address and undefined-behaviour sanitizers, run the CPU kernel tests under them'
+	@echo 'make docs             write docs/api.md anew from the docstrings'
 	@echo 'make clean            remove what was built; make distclean removes .venv too'
 	@echo
 	@echo 'Setting up needs Python 3.10 or later and a C++ compiler. It makes .venv, keeps a torch that is already installed'
@@ -74,6 +75,9 @@ lint: $(VENV)/.extra-lint
 	@$(PHASE) 'ruff check' ruff check .
 	@$(PHASE) 'ruff format' ruff format --check .
 	@$(PHASE) 'clang-format' clang-format --dry-run -Werror $(LIBRARY_SOURCES)
+
+docs: $(VENV)/.installed
+	@$(PY) tools/api.py
 
 format: $(VENV)/.extra-lint
 	ruff check --fix .

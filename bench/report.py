@@ -2,7 +2,7 @@
 
     python bench/report.py [--out DIR] [--only WORD ...] [--list]
 
-Writes report.json, report.md and two pictures to DIR (runs/bench). Exit status 1 where a bar is missed. Nothing else
+Writes report.json, report.md and pictures to DIR (runs/bench). Exit status 1 where a bar is missed. Nothing else
 should run on the machine meanwhile: the rates of a product and of a copy are measured along, and most figures are
 ratios.
 """
@@ -10,6 +10,7 @@ ratios.
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.util
 import json
 import os
@@ -275,7 +276,8 @@ def machine() -> dict[str, object]:
         "processor": processor,
         "instruction set": sf.backends.instruction_set(),
         "threads": torch.get_num_threads(),
-        "load before": os.getloadavg()[0],
+        "load before": round(os.getloadavg()[0], 2),
+        "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
         "seegera_fast": sf.__version__,
         "python": platform.python_version(),
@@ -283,12 +285,24 @@ def machine() -> dict[str, object]:
 
 
 def draw(rows: list[Row], extra: dict[str, object], folder: Path) -> None:
-    """Pictures of what was measured: times over floors, and growth."""
+    """Pictures of what was measured: steps beside those of plain PyTorch, times over floors, and growth."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot, ticker
 
+    faster = [row for row in rows if row.figure.startswith("times faster than") and row.work.startswith("step, ")]
+    if faster:
+        figure, axes = pyplot.subplots(figsize=(9, 0.5 * len(faster) + 1.2))
+        names = [f"{row.work.removeprefix('step, ')}, against {row.figure.split()[-1]}" for row in faster]
+        bars = axes.barh(names, [row.measured for row in faster], color="#0072B2")
+        axes.bar_label(bars, [f"{row.measured:.1f} ×" for row in faster], padding=4)
+        axes.axvline(1, color="black", linewidth=1)
+        axes.margins(x=0.1)
+        axes.invert_yaxis()
+        axes.set_xlabel("a training step: times faster than plain PyTorch")
+        figure.tight_layout()
+        figure.savefig(folder / "speed.png", dpi=130)
     over = [row for row in rows if row.figure == "times its floor"]
     if over:
         figure, axes = pyplot.subplots(figsize=(9, 0.5 * len(over) + 1.5))
@@ -318,8 +332,16 @@ def draw(rows: list[Row], extra: dict[str, object], folder: Path) -> None:
         figure.savefig(folder / "growth.png", dpi=130)
 
 
-def page(rows: list[Row], failures: dict[str, str], where: dict[str, object]) -> str:
-    """The table in Markdown."""
+# What the pictures of a report show, by file name.
+PICTURES = {
+    "speed.png": "A training step, times faster than plain PyTorch",
+    "floors.png": "Times over their floors",
+    "growth.png": "Time and memory of a step over the number of nodes",
+}
+
+
+def page(rows: list[Row], failures: dict[str, str], where: dict[str, object], extra: dict[str, object]) -> str:
+    """The table in Markdown, with the rates that floors rest on."""
     lines = ["# Measured against floors and plain PyTorch", "", ", ".join(f"{key}: {where[key]}" for key in where), ""]
     lines += ["| work | figure | measured | bar | |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
@@ -327,6 +349,12 @@ def page(rows: list[Row], failures: dict[str, str], where: dict[str, object]) ->
         lines.append(f"| {row.work} | {row.figure} | {row.measured:.3g} | {row.bar} | {mark} |")
     lines += ["", *(f"{name}: not measured: {reason}" for name, reason in failures.items())]
     lines += ["What a floor is: bench/floors.py. Who the contenders are: bench/baselines.py.", ""]
+    rates = {name: found["rates"] for name, found in extra.items() if "rates" in found}
+    if rates:
+        lines += ["| rates measured beside | products, GFLOP/s | copies, GB/s |", "| --- | --- | --- |"]
+        for name, rate in rates.items():
+            lines.append(f"| {name} | {rate['product'] / 1e9:.0f} | {rate['copy'] / 1e9:.1f} |")
+        lines.append("")
     return "\n".join(lines)
 
 
@@ -379,8 +407,10 @@ def main(arguments: list[str] | None = None) -> int:
         "failures": failures,
     }
     write(options.out / "report.json", json.dumps(content, indent=1))
-    write(options.out / "report.md", page(rows, failures, where))
     draw(rows, report.extra, options.out)
+    text = page(rows, failures, where, report.extra)
+    pictures = [f"![{title}]({name})\n" for name, title in PICTURES.items() if (options.out / name).exists()]
+    write(options.out / "report.md", "\n".join([text, *pictures]))
     return 1 if failures or not all(row.met for row in rows) else 0
 
 

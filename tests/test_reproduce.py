@@ -342,8 +342,8 @@ def record(score, *, seed=0, failure=None, **keys):
     return Record(Trial(where, seed), content)
 
 
-# A second copy of the paper's tables: mean and deviation on Cora, CiteSeer, PubMed, Photo, Computers, CS and Physics, and
-# of nf on Cora, CiteSeer and CS.
+# A second copy of the paper's tables: mean and deviation on Cora, CiteSeer, PubMed, Photo, Computers, CS and Physics,
+# and of nf on Cora, CiteSeer and CS.
 PAPER = """
     link auc sigvae: 94.10 0.68, 92.88 0.74, 85.89 0.54, 94.98 0.86, 91.14 1.10, 95.26 0.36, 98.76 0.23
     link auc v1: 94.95 0.72, 96.75 0.54, 97.07 2.20, 98.40 0.08, 96.87 0.29, 97.82 0.11, 98.95 0.06
