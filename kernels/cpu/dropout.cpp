@@ -27,37 +27,25 @@ struct Dropout {
 
 #ifndef SEEGERA_REGISTER
 
-#include "common/philox.h"
+#include "common/dropout.h"
 
 namespace seegera {
 namespace SEEGERA_ISA {
 
 // Line: a (row, draw), counted draw by draw.
 template <typename T>
-void drop_lines(const Dropout<T>& p, int64_t line_begin, int64_t line_end) {
-    using V = Vector<T, kVectorBytes>;
+void dropout_lines(const Dropout<T>& p, int64_t line_begin, int64_t line_end) {
     const PhiloxKey key(p.seed);
     const Event dropped(p.threshold);
     for (int64_t line = line_begin; line < line_end; ++line) {
         const int64_t row = line / p.num_draws, draw = line % p.num_draws;
         const T* source = p.values + row * p.row_stride + draw * p.draw_stride;
-        T* target = p.out + line * p.width;
-        for (int64_t column = 0; column < p.width; column += kBlockColumns) {
-            Packed words[2];
-            philox_block(key, row, philox_draw(kDropoutStream, draw), column / 4, words);
-            const Packed kept[2] = {~dropped.happens(words[0]), ~dropped.happens(words[1])};
-            Mask<V> masks[kPhiloxVectors<T>];
-            spread<T>(kept, masks);
-            for (int i = 0; i < kPhiloxVectors<T>; ++i) {
-                const int64_t at = column + i * kLanes<V>, left = p.width - at;
-                store_part(target + at, keep(masks[i], load_part<V>(source + at, left) * p.scale), left);
-            }
-        }
+        drop_columns(key, dropped, p.scale, row, draw, 0, p.width, source, p.out + line * p.width);
     }
 }
 
-template void drop_lines(const Dropout<float>&, int64_t, int64_t);
-template void drop_lines(const Dropout<double>&, int64_t, int64_t);
+template void dropout_lines(const Dropout<float>&, int64_t, int64_t);
+template void dropout_lines(const Dropout<double>&, int64_t, int64_t);
 
 }  // namespace SEEGERA_ISA
 }  // namespace seegera
@@ -72,7 +60,7 @@ template void drop_lines(const Dropout<double>&, int64_t, int64_t);
 
 namespace seegera {
 
-SEEGERA_FOR_EACH_ISA(template <typename T> void drop_lines(const Dropout<T>&, int64_t, int64_t);)
+SEEGERA_FOR_EACH_ISA(template <typename T> void dropout_lines(const Dropout<T>&, int64_t, int64_t);)
 
 namespace {
 
@@ -93,7 +81,7 @@ void drop(const Tensor& values, int64_t threshold, double scale, const Tensor& s
     p.row_stride = values.stride(0);
     p.draw_stride = values.stride(1);
     p.out = out.mutable_data_ptr<T>();
-    const auto drop_task = SEEGERA_CHOOSE(drop_lines<T>);
+    const auto drop_task = SEEGERA_CHOOSE(dropout_lines<T>);
     for_each_range(out.size(0) * p.num_draws, kTaskSize / std::max<int64_t>(1, p.width),
                    [&](int64_t begin, int64_t end) { drop_task(p, begin, end); });
 }

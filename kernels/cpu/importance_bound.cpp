@@ -12,12 +12,12 @@
 #include <tuple>
 #include <vector>
 
+#include "common/memory.h"
+
 namespace seegera {
 namespace {
 
 using torch::stable::Tensor;
-
-bool is_double(const Tensor& tensor) { return tensor.scalar_type() == torch::headeronly::ScalarType::Double; }
 
 struct Samples {
     double total;                 // logsumexp of the terms

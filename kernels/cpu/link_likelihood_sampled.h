@@ -35,7 +35,6 @@ namespace SEEGERA_ISA {
 constexpr int kBatch = 16;
 // Of each row, fetched when it joins a batch: 5 to 10 % at d = 512; the rest of it the machine foresees.
 constexpr int64_t kFetchBytes = 512;
-constexpr int kLineBytes = 64;
 
 template <typename T>
 struct Batch {

@@ -21,7 +21,6 @@
 
 namespace seegera {
 
-constexpr int kLineBytes = 64;  // a cache line
 // The widest part of a row that one task works on: its sums have to stay in the first cache.
 constexpr int64_t kSliceBytes = 4096;
 

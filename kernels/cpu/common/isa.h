@@ -15,6 +15,8 @@
 
 namespace seegera {
 
+constexpr int kLineBytes = 64;  // a cache line
+
 enum class Isa { base, avx2, avx512 };
 
 // The instruction set in use: the best one of this machine, or the one that the environment variable SEEGERA_ISA names

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "isa.h"
+
 namespace seegera {
 
 // Asks for huge pages under a large tensor that nothing has been written to yet. The first touch of fresh memory costs
@@ -27,6 +29,10 @@ inline void expect_large(torch::stable::Tensor& tensor) {
 #endif
 }
 
+inline bool is_double(const torch::stable::Tensor& tensor) {
+    return tensor.scalar_type() == torch::headeronly::ScalarType::Double;
+}
+
 // Whether a result is so large that no cache will hold it until it is read.
 inline bool beyond_caches(const torch::stable::Tensor& tensor) {
     constexpr int64_t bytes = int64_t{1} << 25;
@@ -35,9 +41,8 @@ inline bool beyond_caches(const torch::stable::Tensor& tensor) {
 
 // Whether all lines along the last dimension of a contiguous tensor are aligned to cache lines.
 inline bool lines_aligned(const torch::stable::Tensor& tensor) {
-    constexpr int64_t line = 64;
     const int64_t size = tensor.size(tensor.dim() - 1) * static_cast<int64_t>(tensor.element_size());
-    return size % line == 0 && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % line == 0;
+    return size % kLineBytes == 0 && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kLineBytes == 0;
 }
 
 }  // namespace seegera

@@ -350,10 +350,6 @@ std::vector<double> sum_over_mixture_tasks(const MixtureOperands<T>& operands, i
     return sums;
 }
 
-inline bool is_double(const torch::stable::Tensor& tensor) {
-    return tensor.scalar_type() == torch::headeronly::ScalarType::Double;
-}
-
 }  // namespace seegera
 
 #endif
