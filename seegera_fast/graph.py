@@ -556,6 +556,11 @@ class Graph:
         return self.adjacency.nnz // 2
 
     @property
+    def weights(self) -> torch.Tensor | None:
+        """``[nnz]``: the weight in propagation of each entry of the adjacency; None where all count 1."""
+        return self._weights
+
+    @property
     def device(self) -> torch.device:
         return self.adjacency.device
 

@@ -235,10 +235,10 @@ def written(tmp_path, monkeypatch):
     return path
 
 
-def other_graph(**changes):
+def other_graph(weighted=False, masks=None, **changes):
     base = graph()
     parts = {"adjacency": base.adjacency, "features": base.features, "labels": base.labels, **changes}
-    return Graph(parts["adjacency"], parts["features"], parts["labels"])
+    return Graph(parts["adjacency"], parts["features"], parts["labels"], weighted=weighted, masks=masks)
 
 
 @pytest.mark.parametrize(
@@ -271,6 +271,27 @@ def test_another_graph_is_refused(written):
         named = edge_counts if name == "adjacency" else name
         with pytest.raises(ValueError, match=rf"differs in .*{named} \(checkpoint: "):
             run("node_classification", of=other, checkpoint=Checkpoint(written, resume=True))
+    weighted = other_graph(weighted=True, adjacency=base.adjacency.with_values(2 * base.adjacency.values))
+    with pytest.raises(ValueError, match=r"differs in weights \(checkpoint: absent"):
+        run("node_classification", of=weighted, checkpoint=Checkpoint(written, resume=True))
+
+
+def test_weights_and_masks_tell_graphs_apart():
+    base = graph()
+    double = base.adjacency.with_values(2 * base.adjacency.values)
+    mask = torch.arange(base.num_nodes) < 3
+    graphs = [
+        other_graph(),
+        other_graph(weighted=True),
+        other_graph(weighted=True, adjacency=double),
+        other_graph(masks={"train": mask}),
+        other_graph(masks={"train": ~mask}),
+    ]
+    prints = [checkpoint.fingerprint(each) for each in graphs]
+    assert [prints.count(each) for each in prints] == [1] * 5
+    # The names that checkpoints of unweighted graphs have always had.
+    sizes = ["number of nodes", "number of edges", "number of features", "dtype"]
+    assert list(prints[0]) == [*sizes, "adjacency", "features", "labels"]
 
 
 def test_another_task_is_refused(written):
