@@ -196,6 +196,18 @@ def test_split(run, own, tmp_path, task, split, expected, plain_picture):
         assert set(results_in(out)["scores"]["validation"].values()) == {None}
 
 
+def test_a_graph_denser_than_what_is_trained_on(run, tmp_path, plain_picture):
+    """The whole graph, 10 nodes with 27 of 45 edges, has fewer non-edges than edges; the training part has more."""
+    pairs = [(i, k) for i in range(10) for k in range(i + 1, 10)][:27]
+    (tmp_path / "dense.txt").write_text("".join(f"{i} {k}\n" for i, k in pairs))
+    options = ["--set", "negatives=edges", "--split", "0.2,0.2", "--epochs", 1, *SMALL]
+    out = tmp_path / "out"
+    assert run("train", "--edges", tmp_path / "dense.txt", "--out", out, *options)[0] == 0
+    command = ["embed", out / "model.safetensors", "--edges", tmp_path / "dense.txt", "--out", tmp_path / "e.npy"]
+    assert run(*command)[0] == 0
+    assert np.array_equal(np.load(tmp_path / "e.npy"), np.load(out / "embedding.npy"))
+
+
 def test_set_reads_every_kind_of_value(run, own, tmp_path, plain_picture):
     values = ["noisy_variance=true", "negatives=edges", "patience=none", "learning_rate=1e-2", "noise_dim=2"]
     options = [text for value in values for text in ("--set", value)]
