@@ -140,18 +140,25 @@ def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
     assert_same_run(result, whole("link_prediction"))
 
 
-def test_a_second_signal_ends_the_run_at_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_after_a_signal_ends_the_run_at_once_and_a_sigterm_does_not(first, second, tmp_path, monkeypatch):
     path = tmp_path / "c.safetensors"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def twice():
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), first)
+        os.kill(os.getpid(), second)
 
-    with monkeypatch.context() as patch:
-        stop_at(patch, 6, twice)
-        result = run("link_prediction", checkpoint=Checkpoint(path, every=4))
-    assert (result.interrupted, result.epochs) == (True, 5)
-    assert epoch_of(path) == 4
+    try:
+        with monkeypatch.context() as patch:
+            stop_at(patch, 6, twice)
+            result = run("link_prediction", checkpoint=Checkpoint(path, every=4))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    at_once = second == signal.SIGINT
+    assert (result.interrupted, result.epochs) == (True, 5 if at_once else 6)
+    assert epoch_of(path) == (4 if at_once else 6)
     assert_same_run(
         run("link_prediction", checkpoint=Checkpoint(path, resume=True)),
         whole("link_prediction"),

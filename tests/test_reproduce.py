@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
@@ -293,28 +295,76 @@ def test_trials_in_processes(tmp_path):
     assert one["scores"] == other["scores"]
 
 
-def test_a_signal_ends_the_trials_after_their_epoch(tmp_path):
-    """A real signal to the real command, whose trial is in a process below it."""
+def is_there(group):
+    """Whether a process of the group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, whole_group):
+    """A real signal to the real command, whose trial is in a process below it; or to both and what starts them."""
     out = tmp_path / "out"
     options = ["--set", "patience=none", "--set", "embedding_dim=4", "--set", "hidden_dim=4"]
     command = [sys.executable, "-m", "seegera_fast", "reproduce", "--task", "link", "--data", "digits"]
     command += ["--variant", "v3", "--split", "paper", "--trials", "2", "--epochs", "1000000", "--out", str(out)]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         end = time.monotonic() + 120
         while not list(out.glob("trials/*.safetensors")) and time.monotonic() < end:
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
+        if whole_group:
+            # Twice, as from a batch system that sends it to the processes and to their group.
+            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            process.send_signal(signal.SIGTERM)
         printed, shown = process.communicate(timeout=60)
+        # The trial's process was waited for, and the others have nothing left to do.
+        end = time.monotonic() + 30
+        while is_there(process.pid) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not is_there(process.pid)
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, shown
     assert "seed0: stopped; the next run goes on" in shown
     assert "2 trials are left" in shown
     assert "tables in" in printed
     assert not list(out.glob("trials/*.json"))
     assert [path.name.split("-seed")[1] for path in out.glob("trials/*.safetensors")] == ["0.checkpoint.safetensors"]
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_trial_whose_server_was_killed_is_waited_for(tmp_path, monkeypatch, stopping):
+    """The server's end says nothing about the trial's, which is asked to stop and then looked at no more."""
+    monkeypatch.setattr(reproduce, "PRELOADED", [])
+    fields = {**SMALL, "epochs": 10**6, "patience": None}
+    trial = Trial(setting(data="digits", **fields), 0)
+    worker = reproduce._Worker(trial, Place(tmp_path), 1)
+    try:
+        end = time.monotonic() + 120
+        while not trial.checkpoint_path(tmp_path).exists() and time.monotonic() < end:
+            time.sleep(0.1)
+        server = forkserver._forkserver._forkserver_pid
+        os.kill(server, signal.SIGTERM)
+        os.kill(server, signal.SIGINT)
+        assert worker.process.is_alive()
+        if stopping:
+            worker.stop()
+        os.kill(server, signal.SIGKILL)
+        wanted = (reproduce.STOPPED if stopping else reproduce.LOST), "the server of its process ended"
+        assert worker.end() == wanted
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.process.pid, signal.SIGKILL)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
