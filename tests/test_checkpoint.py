@@ -140,6 +140,23 @@ def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
     assert_same_run(result, whole("link_prediction"))
 
 
+@pytest.mark.parametrize("fields", [{}, {"patience": 3, "evaluate_every": 1, "epochs": 60}])
+def test_a_signal_in_the_last_epoch_is_reported(fields, tmp_path, monkeypatch):
+    """Whether it is the last one that there is, or the one after which patience ends."""
+    path, expected = tmp_path / "c.safetensors", whole("link_prediction", **fields)
+    with monkeypatch.context() as patch:
+        stop_at(patch, expected.epochs, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        result = run("link_prediction", checkpoint=Checkpoint(path), **fields)
+    assert result.interrupted
+    assert epoch_of(path) == expected.epochs
+    assert_same_run(result, expected)
+    with monkeypatch.context() as patch:
+        calls = stop_at(patch, 0, crash)
+        result = run("link_prediction", checkpoint=Checkpoint(path, resume=True), **fields)
+    assert (len(calls), result.interrupted) == (0, False)
+    assert_same_run(result, expected)
+
+
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_after_a_signal_ends_the_run_at_once_and_a_sigterm_does_not(first, second, tmp_path, monkeypatch):
