@@ -250,7 +250,7 @@ def _check_graph_options(options: argparse.Namespace) -> None:
 
 def _read_graph(options: argparse.Namespace) -> Graph:
     if options.data:
-        graph = datasets.load(options.data, options.root)
+        graph = datasets.load(options.data, options.root, progress=not options.quiet)
     else:
         graph = read_graph(options.edges, options.features, options.labels, weighted=options.weighted)
     return graph.to(options.device)

@@ -137,7 +137,8 @@ def _run(trials: Sequence[Trial], place: Place, jobs: int, budget: float, quiet:
             _note(outcome, _record(trial, place.folder))
         else:
             waiting.append(trial)
-    outcome.missing = _missing({trial.setting.data for trial in waiting}, place.root) if budget > 0 else {}
+    names = {trial.setting.data for trial in waiting} if budget > 0 else set()
+    outcome.missing = _missing(names, place.root, progress=not quiet)
     waiting = [trial for trial in waiting if trial.setting.data not in outcome.missing]
     bar = tqdm(
         total=len(waiting) + len(outcome.finished),
@@ -192,12 +193,12 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _missing(names: Iterable[str], root: str | None) -> dict[str, str]:
+def _missing(names: Iterable[str], root: str | None, *, progress: bool) -> dict[str, str]:
     """Why data sets can't be read; fetches those that can be downloaded, once for all trials."""
     missing = {}
     for name in sorted(names):
         try:
-            datasets.load(name, root)
+            datasets.load(name, root, progress=progress)
         except (OSError, ValueError) as error:
             missing[name] = str(error)
     return missing

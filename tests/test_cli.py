@@ -18,7 +18,7 @@ import scipy.sparse
 import torch
 
 import seegera_fast as sf
-from seegera_fast import cli, plots
+from seegera_fast import atomic, cli, plots
 from seegera_fast.files import read_graph
 
 NODES, FEATURES = 18, 12
@@ -512,6 +512,37 @@ def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, mon
     status, out, err = run("train", *own, "--out", tmp_path / "new" / "out")
     assert (status, out, err) == (130, "", "seegera-fast: interrupted\n")
     assert not (tmp_path / "new").exists()
+
+
+def test_what_killed_processes_left_is_removed_and_what_lives_is_not(run, own, tmp_path, monkeypatch, plain_picture):
+    out = tmp_path / "out"
+    dead, living = (out / f".unfinished-{name}" for name in ("dead", "living"))
+    for folder in (dead, living):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_text("half")
+    held = os.open(living, os.O_RDONLY)
+    assert atomic.hold(held)
+    forward = sf.SeeGera.forward
+
+    def looking(model, *arguments, **options):
+        assert sorted(path.name for path in out.glob(".unfinished-*")) == [".unfinished-living"]
+        return forward(model, *arguments, **options)
+
+    try:
+        with monkeypatch.context() as patch:
+            # Nothing of its own is there before there is something to write.
+            patch.setattr(sf.SeeGera, "forward", looking)
+            assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
+        assert files_in(out) == [".unfinished-living", *WRITTEN]
+    finally:
+        os.close(held)
+
+    dead, living = (tmp_path / f".e.npy.{name}.part" for name in ("dead", "living"))
+    dead.write_text("half")
+    with open(living, "w") as file:
+        assert atomic.hold(file.fileno())
+        assert run("embed", out / "model.safetensors", *own, "--out", tmp_path / "e.npy")[0] == 0
+        assert (dead.exists(), living.exists()) == (False, True)
 
 
 def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_picture):

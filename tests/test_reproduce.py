@@ -44,7 +44,7 @@ def communities(name: str) -> Graph:
 def small_data(monkeypatch):
     """Every data set is small, but pubmed, which isn't there."""
 
-    def load(name, root=None):
+    def load(name, root=None, progress=True):
         if name == "pubmed":
             raise FileNotFoundError("pubmed: wanted in a folder")
         return communities(name)
