@@ -218,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # The reader of the output has seen enough; what Python still holds goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return BROKEN_PIPE
-        except (OSError, TypeError, ValueError, RuntimeError, MemoryError) as error:
+        except (OSError, TypeError, ValueError, OverflowError, RuntimeError, MemoryError) as error:
             if options.debug:
                 traceback.print_exc()
             print(f"{PROGRAM}: error: {_one_line(error)}", file=sys.stderr)

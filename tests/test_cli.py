@@ -306,6 +306,13 @@ def test_weights_of_an_edge_list(tmp_path):
     assert torch.equal(plain.adjacency.to_dense(), weighted.adjacency.to_dense())
 
 
+@pytest.mark.parametrize("more", ["", "2 3 7\n"])
+def test_repeated_lines_have_the_largest_weight_whatever_other_lines_say(tmp_path, more):
+    (tmp_path / "weights.txt").write_text("0 1\n0 1\n1 0\n1 2\n2 1\n" + more)
+    graph = read_graph(tmp_path / "weights.txt", weighted=True)
+    assert graph.weights.tolist() == [1, 1, 1, 1, *[7, 7] * bool(more)]
+
+
 def test_isolated_nodes_are_counted_by_features_or_labels(tmp_path):
     (tmp_path / "edges.txt").write_text("0 1\n")
     np.save(tmp_path / "features.npy", np.ones((4, 2)))
@@ -324,7 +331,8 @@ BAD_EDGES = [
     ("e.txt", b"0 1 nan\n", ["line 1", "a weight of 0 or more"]),
     ("e.txt", b"0 1 -2\n", ["line 1", "a weight of 0 or more"]),
     ("e.txt", b"0 99999999999999999999\n", ["line 1"]),
-    ("e.txt", b"0 1\n0 18\n", ["node 18", "18 rows", "0 to 17"]),
+    ("e.txt", b"0 1\n0 18\n", ["e.txt, line 2", "node 18", "18 rows", "0 to 17"]),
+    ("e.txt", b"0 1\n9223372036854775807 0\n", ["line 2", "node 9223372036854775807", "18 rows"]),
     ("e.txt", b"\xff\xfe\x00\x01", ["e.txt", "not a text file"]),
     ("e.npy", b"", ["e.npy", "save_npz"]),
     ("e.npz", b"", ["e.npz", "save_npz"]),
@@ -337,6 +345,17 @@ def test_wrong_edges_are_refused(run, own, tmp_path, name, content, parts):
     (tmp_path / name).write_bytes(content)
     refused(run("train", "--edges", tmp_path / name, *own[2:], "--out", tmp_path / "out"), *parts)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("node", [2**63 - 1, 2**63 - 2, 2**31, 10**8 + 1])
+def test_names_that_look_like_numbers_are_refused(run, tmp_path, node):
+    (tmp_path / "e.txt").write_text(f"# pages\n0 1\n1 {node}\n2 3\n")
+    refused(
+        run("train", "--edges", tmp_path / "e.txt", "--out", tmp_path / "out"),
+        "e.txt, line 3",
+        f"node {node} in a file of 3 edges",
+        "number them anew",
+    )
 
 
 BAD_FEATURES = [
