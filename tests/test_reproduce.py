@@ -20,6 +20,7 @@ import torch
 
 from seegera_fast import Graph, SeeGera, cli, datasets, reproduce, summary
 from seegera_fast.reproduce import Place, plan, run_matrix
+from seegera_fast.tables import read_tables
 from seegera_fast.tasks.protocols import METHODS, TASKS
 from seegera_fast.trials import Record, Setting, Trial, read_record, read_records, run_trial
 
@@ -392,7 +393,7 @@ def record(score, *, seed=0, failure=None, **keys):
 
 
 def test_papers_figures_are_those_of_known_names():
-    found = summary._paper()
+    found = read_tables("paper.toml")
     assert {task: set(scores) for task, scores in found.items()} == {
         name: set(task.scores) for name, task in TASKS.items()
     }
