@@ -261,9 +261,41 @@ def test_embed_refuses(run, own, tmp_path):
     refused(run("embed", model, *own, "--out", tmp_path / "none" / "e.npy"), "can't be written")
     refused(run("embed", tmp_path / "absent.safetensors", *own, "--out", tmp_path / "e.npy"), "absent.safetensors")
     refused(run("embed", own[1], *own, "--out", tmp_path / "e.npy"), "groups.csv", "not a safetensors file")
-    (tmp_path / "results.json").write_text("{}")
-    refused(run("embed", model, *own, "--out", tmp_path / "e.npy"), "results.json", "not the results file")
     assert not (tmp_path / "e.npy").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"rows": []}', '{"configuration": []}', "\udcff"])
+def test_other_results_beside_a_model_are_only_warned_of(run, own, tmp_path, content):
+    """Such as those of reproduce."""
+    model = tmp_path / "model.safetensors"
+    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4).save(model)
+    (tmp_path / "results.json").write_bytes(content.encode(errors="surrogateescape"))
+    status, _, err = run("embed", model, *own, "--out", tmp_path / "e.npy", "--quiet")
+    assert status == 0
+    assert err.startswith(f"seegera-fast: warning: {tmp_path / 'results.json'}: is not the results file of train")
+    assert err.count("\n") == 1
+
+
+def test_embed_takes_weights_where_training_did(run, own, tmp_path, plain_picture):
+    edges, _, _ = two_groups()
+    (tmp_path / "groups.csv").write_text("".join(f"{i},{k},{1 + (i + k) % 3}\n" for i, k in edges))
+    out, e = tmp_path / "out", tmp_path / "e.npy"
+    assert run("train", *own, "--weighted", "--epochs", 2, "--out", out, *SMALL)[0] == 0
+    results = results_in(out)
+    assert results["data"]["weighted"] is True
+    expected = np.load(out / "embedding.npy")
+    status, _, err = run("embed", out / "model.safetensors", *own, "--out", e)
+    assert status == 0
+    assert "edges weighted" in err
+    assert "warning" not in err
+    assert np.array_equal(np.load(e), expected)
+    # The results of earlier versions don't say it.
+    del results["data"]["weighted"]
+    (out / "results.json").write_text(json.dumps(results))
+    assert "which are ignored" in run("embed", out / "model.safetensors", *own, "--out", e)[2]
+    assert not np.array_equal(np.load(e), expected)
+    assert run("embed", out / "model.safetensors", *own, "--weighted", "--out", e)[0] == 0
+    assert np.array_equal(np.load(e), expected)
 
 
 def test_files_in_every_format_give_the_same_graph(tmp_path):
