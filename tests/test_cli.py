@@ -481,6 +481,7 @@ BAD_OPTIONS = [
     (["train", "--data", "digits", "--device", "cuda:99"], ["--device", "'cuda:99'", "NVIDIA GPUs"]),
     (["train", "--data", "digits", "--backend", "cpuu"], ["--backend", "the nearest: cpu"]),
     (["train", "--data", "digits", "--set", "embeding_dim=3"], ["'embeding_dim'", "the nearest: embedding_dim"]),
+    (["train", "--data", "digits", "--set", f"embedding_dim={10**20}"], ["embedding_dim", f"{10**20}", "below 2^31"]),
     (["train", "--data", "digits", "--set", "encoder=gnc"], ["encoder", "'gnc'", "'gcn'"]),
     (["train", "--data", "digits", "--set", "dropout=high"], ["dropout", "'high'", "number"]),
     (["train", "--data", "digits", "--set", "dropout"], ["--set", "'dropout'", "FIELD=VALUE"]),
