@@ -195,6 +195,8 @@ def fingerprint(graph: Graph) -> dict[str, Any]:
     parts = {}
     for name, matrix in (("adjacency", graph.adjacency), ("features", graph.features)):
         parts[name] = (matrix.rowptr, matrix.col, matrix.values)
+    if graph.weights is not None:
+        parts["weights"] = (graph.weights,)
     if graph.labels is not None:
         parts["labels"] = (graph.labels,)
     for name, mask in graph.masks.items():

@@ -171,8 +171,8 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
     embed.add_argument(
         "--normalize-features",
         action="store_true",
-        help="divide each row of the features by its sum; done anyway where results.json beside the model says that "
-        "training did so",
+        help="divide each row of the features by its sum; done anyway, as is --weighted, where results.json beside the "
+        "model says that training did so",
     )
     embed.add_argument("--seed", type=read_seed, default=0, metavar="N", help="of the noise. Default: 0")
     add_common_options(embed)
@@ -218,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # The reader of the output has seen enough; what Python still holds goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return BROKEN_PIPE
-        except (OSError, TypeError, ValueError, RuntimeError, MemoryError) as error:
+        except (OSError, TypeError, ValueError, OverflowError, RuntimeError, MemoryError) as error:
             if options.debug:
                 traceback.print_exc()
             print(f"{PROGRAM}: error: {_one_line(error)}", file=sys.stderr)
@@ -248,11 +248,11 @@ def _check_graph_options(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name} goes with {other}, got {source}")
 
 
-def _read_graph(options: argparse.Namespace) -> Graph:
+def _read_graph(options: argparse.Namespace, weighted: bool) -> Graph:
     if options.data:
-        graph = datasets.load(options.data, options.root)
+        graph = datasets.load(options.data, options.root, progress=not options.quiet)
     else:
-        graph = read_graph(options.edges, options.features, options.labels, weighted=options.weighted)
+        graph = read_graph(options.edges, options.features, options.labels, weighted=weighted)
     return graph.to(options.device)
 
 
@@ -273,7 +273,7 @@ def _train(options: argparse.Namespace) -> int:
     fields = _run_fields(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     with OutputFolder(out) as folder, _backend(options):
-        graph = _read_graph(options)
+        graph = _read_graph(options, options.weighted)
         _say(options, f"{name}: {_sizes(graph)}; {title}, {options.variant}, on {options.device}")
         checkpoint = Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume)
         _say_what_becomes_of(checkpoint, options)
@@ -365,6 +365,7 @@ def _results(
             },
             "nodes": graph.num_nodes,
             "edges": graph.num_edges,
+            "weighted": options.weighted,
             "features": graph.num_features,
             "nonzero_features": graph.features.nnz,
             "classes": None if graph.labels is None else int(graph.labels[graph.labels >= 0].unique().numel()),
@@ -415,10 +416,13 @@ def _embed(options: argparse.Namespace) -> int:
     if out.suffix not in (".npy", ".csv"):
         raise ValueError(f"--out: got {str(out)!r}, want a name that ends in .npy or .csv")
     with written_aside(out) as file, _backend(options):
-        normalize = options.normalize_features or _trained_on_normalized(options.model)
-        graph = normalized(_read_graph(options), normalize)
+        trained_on = _trained_on(options.model)
+        normalize = options.normalize_features or trained_on["normalize_features"]
+        weighted = options.weighted or (not options.data and trained_on["weighted"])
+        graph = normalized(_read_graph(options, weighted), normalize)
         model = SeeGera.load(options.model, graph)
-        _say(options, f"{_sizes(graph)}{'; features normalised' if normalize else ''}; on {options.device}")
+        parts = [_sizes(graph), *["edges weighted"] * weighted, *["features normalised"] * normalize]
+        _say(options, "; ".join([*parts, f"on {options.device}"]))
         embedding = model.embed(graph, seed=options.seed).cpu().numpy()
         if out.suffix == ".npy":
             np.save(file, embedding)
@@ -432,15 +436,22 @@ def _embed(options: argparse.Namespace) -> int:
     return 0
 
 
-def _trained_on_normalized(model: Path) -> bool:
-    """Whether the results beside a model say that its features were normalised."""
-    path = model.with_name(RESULTS)
-    if not path.is_file():
-        return False
-    try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["configuration"]["normalize_features"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: is not the results file of a run ({error})") from error
+def _trained_on(model: Path) -> dict[str, bool]:
+    """What the results beside a model say about its graph: whether features were normalised and edges weighted."""
+    path, found = model.with_name(RESULTS), {"normalize_features": False, "weighted": False}
+    if path.is_file():
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            found["normalize_features"] = bool(content["configuration"]["normalize_features"])
+            # Earlier versions did not note it.
+            found["weighted"] = bool(content["data"].get("weighted", False))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            warnings.warn(
+                f"{path}: is not the results file of train, and says nothing about {model.name}; where the training "
+                "had them, --normalize-features and --weighted are needed here too",
+                stacklevel=2,
+            )
+    return found
 
 
 def _info(options: argparse.Namespace) -> int:

@@ -32,7 +32,7 @@ from .report import SCORE_NAMES, json_text, table
 from .reproduce import PAPER_DATA, Outcome, Place, plan, run_matrix
 from .results_page import write_page
 from .summary import PERCENT, Row, as_json, markdown, readable_row, rows
-from .tasks.protocols import BASELINES, TASKS, VARIANTS
+from .tasks.protocols import BASELINES, OWN_METHODS, TASKS
 from .trials import Trial, read_records
 
 # Fields of a trial that have an option of their own.
@@ -98,7 +98,7 @@ def add_experiments(commands: Any) -> dict[str, Parser]:
     _add_data(what, PAPER_DATA, "the paper's seven")
     what.add_argument(
         "--variant",
-        type=one_of(*VARIANTS),
+        type=one_of(*OWN_METHODS),
         nargs="+",
         metavar="NAME",
         help="v1, v2, v3, or nf: without feature embeddings. Default: v1 v2 v3, or none with --baseline",

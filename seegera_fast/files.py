@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from .datasets.arrays import checked_csr
-from .graph import Graph
+from .graph import Graph, is_far_beyond, matrix_of_edges
 
 LONGEST_QUOTE = 40
 # What NumPy and SciPy raise for a file that is damaged or of another kind.
@@ -36,15 +36,17 @@ def read_graph(
 
     Args:
         edges: ``.npz``: an ``n x n`` adjacency as written by ``scipy.sparse.save_npz``. Any other name: text, each
-            line two node numbers from 0 and, if wanted, a weight; an edge needs to be there in one direction only.
+            line two node numbers from 0 and, if wanted, a weight. An edge needs to be there in one direction only; one
+            that is there several times has the largest of its weights.
         features: a row per node: ``.npz`` (SciPy sparse), ``.npy``, or text with one number per column. None: the
             identity.
         labels: an integer per node (negative: unknown): ``.npy``, or text with one a line. None: no labels.
         weighted: keep edge weights in the propagation matrix.
 
     Returns:
-        The graph, named after the file of its edges. The number of nodes is that of the adjacency, or of the features'
-        rows, or else the largest node number plus one.
+        The graph, named after the file of its edges. The number of nodes is that of the adjacency, or of the rows of
+        the features or the labels, or else the largest node number plus one: up to 100 million, or 1,000 times the
+        number of edges.
 
     Raises:
         OSError: a file can't be read.
@@ -59,30 +61,32 @@ def read_graph(
         return Graph(_read_sparse(edges), feature_matrix, **options)
     if edges.suffix == ".npy":
         raise ValueError(f"{edges}: want an edge list as text, or an adjacency from scipy.sparse.save_npz (.npz)")
-    pairs, weights = _read_edges(edges)
+    pairs, weights, line = _read_edges(edges)
+    highest = int(pairs.max()) if pairs.size else -1
     nodes = None if feature_matrix is None else feature_matrix.shape[0]
     if nodes is None and label_vector is not None:
         nodes = label_vector.shape[0]
     if nodes is None:
-        nodes = int(pairs.max()) + 1 if pairs.size else 0
-    if pairs.size and pairs.max() >= nodes:
+        if is_far_beyond(highest, pairs.shape[0]):
+            raise ValueError(
+                f"{edges}, line {line}: got node {highest} in a file of {pairs.shape[0]} edges, want nodes that are "
+                "numbered from 0 without such gaps: number them anew, or give features or labels with a row per node"
+            )
+        nodes = highest + 1
+    if highest >= nodes:
         raise ValueError(
-            f"{edges}: got node {pairs.max()}, but {features or labels} has {nodes} rows: want 0 to {nodes - 1}"
+            f"{edges}, line {line}: got node {highest}, but {features or labels} has {nodes} rows: want 0 to "
+            f"{nodes - 1}"
         )
-    return Graph(_undirected(pairs, weights, nodes), feature_matrix, **options)
+    # Both directions, so that one of them is enough.
+    row, col = np.concatenate([pairs, pairs[:, ::-1]]).T
+    return Graph(matrix_of_edges(row, col, np.tile(weights, 2), nodes), feature_matrix, **options)
 
 
-def _undirected(pairs: np.ndarray, weights: np.ndarray, nodes: int) -> scipy.sparse.csr_matrix:
-    """The symmetric adjacency of a list that may give an edge once, in both directions or repeatedly."""
-    adjacency = scipy.sparse.csr_matrix((weights, (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
-    if (weights == 1).all():
-        adjacency.data[:] = 1
-    return adjacency.maximum(adjacency.T).tocsr()
-
-
-def _read_edges(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """int64 ``[E, 2]`` and float64 ``[E]`` from text."""
+def _read_edges(path: Path) -> tuple[np.ndarray, np.ndarray, int]:
+    """int64 ``[E, 2]`` and float64 ``[E]`` from text, and the line of the largest node number."""
     ends, weights = array("q"), array("d")
+    highest, line = -1, 0
     for number, fields in _records(path):
         try:
             if len(fields) not in (2, 3):
@@ -93,10 +97,12 @@ def _read_edges(path: Path) -> tuple[np.ndarray, np.ndarray]:
                 raise ValueError
             ends.extend(pair)
             weights.append(weight)
+            if max(pair) > highest:
+                highest, line = max(pair), number
         except (ValueError, OverflowError):
             wanted = "two node numbers (integers from 0) and, if wanted, a weight of 0 or more"
             raise _wrong_line(path, number, fields, wanted) from None
-    return np.array(ends, np.int64).reshape(-1, 2), np.array(weights, np.float64)
+    return np.array(ends, np.int64).reshape(-1, 2), np.array(weights, np.float64), line
 
 
 def _read_features(path: Path) -> Any:

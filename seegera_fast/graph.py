@@ -19,6 +19,9 @@ FLOATING = (torch.float32, torch.float64)
 
 LAYOUTS = ("sparse", "dense")
 
+# See is_far_beyond.
+MANY_NODES, NODES_PER_EDGE, MOST_NODES = 10**8, 1000, 2**31 - 1
+
 # From this share of non-zeros on, the CPU multiplies a matrix in full: 2 rows cols w operations instead of 2 nnz w, but
 # at the rate of the BLAS. Measured with 500 to 800 columns and widths of 512: at 15 % the sparse products took half to
 # two thirds of the time of the dense ones, at 35 % (Photo) a fifth to two fifths more.
@@ -244,9 +247,16 @@ class SparseMatrix:
         return matrix
 
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> SparseMatrix:
-        """The matrix on another device or with values of another type."""
+        """The matrix on another device or with values of another type.
+
+        Raises:
+            TypeError: a dtype other than torch.float32 and torch.float64.
+            ValueError: a value, or the sum of a row's or column's absolute values, is beyond what ``dtype`` can hold.
+        """
         if dtype is not None and dtype not in FLOATING:
             raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        if dtype not in (None, self.dtype) and not self._surely_fits(dtype):
+            _check_fits(_to_csr(self, "values"), "values", dtype)
         values = self.values.to(device=device, dtype=dtype)
         if values is self.values:
             return self
@@ -267,6 +277,10 @@ class SparseMatrix:
                 other.values.to(device=device, dtype=dtype),
             )
         return matrix
+
+    def _surely_fits(self, dtype: torch.dtype) -> bool:
+        """Whether all values together add up to what a dtype can hold, so that each one and each part does."""
+        return bool(self.values.abs().sum(dtype=torch.float64) <= torch.finfo(dtype).max)
 
     def to_dense(self) -> torch.Tensor:
         """The matrix as a dense tensor ``[rows, cols]``."""
@@ -291,11 +305,17 @@ class SparseMatrix:
 
         Raises:
             TypeError: not a matrix of numbers, or a dtype that is not one of the two.
-            ValueError: not two-dimensional, or a value is NaN, infinite or beyond what ``dtype`` can hold.
+            ValueError: not two-dimensional, or a value is NaN or infinite, or it, or the sum of a row's or column's
+                absolute values, is beyond what ``dtype`` can hold.
         """
         if dtype not in FLOATING:
             raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
-        if isinstance(matrix, SparseMatrix) and bool((matrix.values.abs() >= torch.finfo(dtype).tiny).all()):
+        tiny = torch.finfo(dtype).tiny
+        if (
+            isinstance(matrix, SparseMatrix)
+            and matrix._surely_fits(dtype)
+            and bool((matrix.values.abs() >= tiny).all())
+        ):
             return matrix.to(dtype=dtype)
         device = matrix.device if isinstance(matrix, (torch.Tensor, SparseMatrix)) else None
         return cls._from_csr(_to_csr(matrix, name), name, dtype).to(device=device)
@@ -304,13 +324,7 @@ class SparseMatrix:
     def _from_csr(
         cls, csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, hollow: bool = False
     ) -> SparseMatrix:
-        beyond = np.flatnonzero(np.abs(csr.data) > torch.finfo(dtype).max)
-        if beyond.size:
-            coo, at = csr.tocoo(), beyond[0]
-            raise ValueError(
-                f"{name}: got {coo.data[at]} at row {coo.row[at]}, column {coo.col[at]}, which {dtype} cannot hold, "
-                "want smaller numbers or torch.float64"
-            )
+        _check_fits(csr, name, dtype)
         subnormal = np.abs(csr.data) < torch.finfo(dtype).tiny
         if subnormal.any():
             csr.data[subnormal] = 0
@@ -323,6 +337,25 @@ class SparseMatrix:
             symmetric=hollow,
             hollow=hollow,
         )
+
+
+def _check_fits(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype) -> None:
+    """Raises a ValueError where a dtype can't hold a value, or what the averages over a row or column divide by."""
+    most, remedy = torch.finfo(dtype).max, f"which {dtype} cannot hold, want smaller numbers or torch.float64"
+    magnitudes = abs(csr)
+    with np.errstate(over="ignore"):
+        if magnitudes.data.sum() <= most:
+            return
+        sums = {"row": magnitudes.sum(axis=1), "column": magnitudes.sum(axis=0)}
+    beyond = np.flatnonzero(magnitudes.data > most)
+    if beyond.size:
+        coo, at = csr.tocoo(), beyond[0]
+        raise ValueError(f"{name}: got {coo.data[at]} at row {coo.row[at]}, column {coo.col[at]}, {remedy}")
+    for part, each in sums.items():
+        beyond = np.flatnonzero(np.asarray(each).ravel() > most)
+        if beyond.size:
+            total = np.asarray(each).ravel()[beyond[0]]
+            raise ValueError(f"{name}: got absolute values that add up to {total} in {part} {beyond[0]}, {remedy}")
 
 
 def _to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
@@ -389,8 +422,9 @@ class Graph:
     """An undirected graph with node features: simple, symmetric, checked once.
 
     Args:
-        adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse. Duplicates are merged and self-loops
-            dropped. An input that is not symmetric is made so (an edge in either direction counts), with a warning.
+        adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse. Duplicate entries of a sparse matrix add
+            their weights, as they do everywhere in SciPy and torch, and self-loops are dropped. An input that is not
+            symmetric is made so, with a warning: an edge in either direction counts, with the larger of its weights.
         features: ``n x l``, the same kinds of matrix; values are kept. None stands for the identity (``l = n``).
         labels: class of each node: integers ``[n]`` (negative: unknown) or one row of scores or a one-hot row per node.
         weighted: keep edge weights in the propagation matrix. Otherwise all edges count 1, with a warning where the
@@ -467,7 +501,9 @@ class Graph:
         edge_weight: Any = None,
         **options: Any,
     ) -> Graph:
-        """A graph from ``edge_index`` ``[2, E]``, integer node numbers from 0; repeated edges count once.
+        """A graph from ``edge_index`` ``[2, E]``, integer node numbers from 0.
+
+        An edge that is given several times, in one direction or in both, counts once, with the largest of its weights.
 
         Args:
             num_nodes: taken from the features, or else the largest number in ``edge_index``, where it is left out.
@@ -475,8 +511,9 @@ class Graph:
             options: those of :class:`Graph`.
 
         Raises:
-            TypeError: ``num_nodes`` or the node numbers are not integers.
-            ValueError: a wrong shape, or a number outside ``0 .. num_nodes - 1``.
+            TypeError: ``num_nodes`` or the node numbers are not integers, or the weights are no real numbers.
+            ValueError: a wrong shape, a negative weight, a number outside ``0 .. num_nodes - 1``, or one that is far
+                beyond what so few edges reach (see :func:`is_far_beyond`) without ``num_nodes`` or features.
         """
         index = edge_index.detach().cpu().numpy() if isinstance(edge_index, torch.Tensor) else np.asarray(edge_index)
         if index.ndim != 2 or index.shape[0] != 2:
@@ -485,12 +522,17 @@ class Graph:
             raise TypeError(f"edge_index: got values of type {index.dtype}, want integers")
         index = index.astype(np.int64)
         if num_nodes is None:
-            highest = int(index.max()) + 1 if index.size else 0
-            num_nodes = highest if features is None else _rows(features)
+            highest = int(index.max()) if index.size else -1
+            if features is None and is_far_beyond(highest, index.shape[1]):
+                raise ValueError(
+                    f"edge_index: got node {highest} in {index.shape[1]} edges, want nodes that are numbered from 0 "
+                    "without such gaps, or num_nodes"
+                )
+            num_nodes = highest + 1 if features is None else _rows(features)
         elif isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
             raise TypeError(f"num_nodes: got {type(num_nodes).__name__}, want an int")
-        elif num_nodes < 1:
-            raise ValueError(f"num_nodes: got {num_nodes}, want at least 1")
+        elif not 1 <= num_nodes <= MOST_NODES:
+            raise ValueError(f"num_nodes: got {num_nodes}, want 1 to {MOST_NODES}")
         outside = (index < 0) | (index >= num_nodes)
         if outside.any():
             raise ValueError(
@@ -500,12 +542,17 @@ class Graph:
         if edge_weight is None:
             weight = np.ones(index.shape[1])
         else:
-            weight = edge_weight.detach().cpu().numpy() if isinstance(edge_weight, torch.Tensor) else edge_weight
-            weight = np.asarray(weight).reshape(-1)
+            if isinstance(edge_weight, torch.Tensor):
+                edge_weight = _to_numpy(edge_weight.detach().cpu(), "edge_weight")
+            weight = np.asarray(edge_weight).reshape(-1)
             if weight.shape[0] != index.shape[1]:
                 raise ValueError(f"edge_weight: got {weight.shape[0]} weights, want one per edge: {index.shape[1]}")
-        adjacency = scipy.sparse.coo_matrix((weight, (index[0], index[1])), shape=(num_nodes, num_nodes))
-        return cls(adjacency, features, labels, **options)
+            if weight.dtype.kind not in "buif":
+                raise TypeError(f"edge_weight: got values of type {weight.dtype}, want real numbers")
+            weight = weight.astype(np.float64)
+            if weight.size and weight.min() < 0:
+                raise ValueError(f"edge_weight: got a negative weight ({weight.min()}), want weights of 0 and above")
+        return cls(matrix_of_edges(*index, weight, int(num_nodes)), features, labels, **options)
 
     @classmethod
     def from_pyg(cls, data: Any, **options: Any) -> Graph:
@@ -526,7 +573,7 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, g: Any, features: Any = None, labels: Any = None, **options: Any) -> Graph:
-        """A graph from a ``networkx`` graph, nodes in the order of ``g.nodes``.
+        """A graph from a ``networkx`` graph, nodes in the order of ``g.nodes``; parallel edges add their weights.
 
         Args:
             features: a matrix with a row per node, or the name of a node attribute that holds a vector.
@@ -556,6 +603,11 @@ class Graph:
         return self.adjacency.nnz // 2
 
     @property
+    def weights(self) -> torch.Tensor | None:
+        """``[nnz]``: the weight in propagation of each entry of the adjacency; None where all count 1."""
+        return self._weights
+
+    @property
     def device(self) -> torch.device:
         return self.adjacency.device
 
@@ -574,16 +626,8 @@ class Graph:
     def propagation(self) -> SparseMatrix:
         """The matrix of graph convolutions: ``D^-1/2 (A + I) D^-1/2`` with ``D`` the degrees of ``A + I``."""
         if self._propagation is None:
-            self._propagation = self.propagation_without(None)
+            self._propagation = propagation_matrix(*self.with_self_loops())
         return self._propagation
-
-    def propagation_without(self, kept: torch.Tensor | None) -> SparseMatrix:
-        """The propagation matrix of the graph that keeps a part of its edges.
-
-        Args:
-            kept: bool ``[num_edges]`` in the order of :meth:`edges`, or None for all of them.
-        """
-        return propagation_matrix(*self.with_self_loops(), kept)
 
     def with_self_loops(self) -> tuple[SparseMatrix, torch.Tensor]:
         """``A + I`` with its weights, and int64 ``[nnz]``: each entry's row in :meth:`edges`, -1 for a self-loop."""
@@ -655,7 +699,8 @@ class Graph:
         """The graph on another device, or in float32 or float64."""
         graph = self._copy()
         graph.adjacency = self.adjacency.to(device=device, dtype=dtype)
-        graph._weights = None if self._weights is None else self._weights.to(device=device, dtype=dtype)
+        if self._weights is not None:
+            graph._weights = self.adjacency.with_values(self._weights).to(device=device, dtype=dtype).values
         graph.features = self.features.to(device=device, dtype=dtype)
         graph.labels = None if self.labels is None else self.labels.to(device=device)
         graph.masks = {key: mask.to(device=device) for key, mask in self.masks.items()}
@@ -688,6 +733,24 @@ def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Ten
     scale = _row_sums(rowptr, weight).rsqrt()
     # Symmetric bit for bit: the product of the two scales does not depend on their order.
     return SparseMatrix(rowptr, col, weight * (scale[row] * scale[col]), looped.shape, symmetric=True)
+
+
+def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> scipy.sparse.coo_matrix:
+    """The adjacency of a list of edges; one that is given several times has the largest of its weights."""
+    key = row * num_nodes + col
+    order = np.lexsort((weight, key))
+    last = np.ones(order.shape[0], bool)
+    last[:-1] = np.diff(key[order]) != 0
+    chosen = order[last]
+    return scipy.sparse.coo_matrix((weight[chosen], (row[chosen], col[chosen])), shape=(num_nodes, num_nodes))
+
+
+def is_far_beyond(node: int, num_edges: int) -> bool:
+    """Whether a node's number is above 100 million and 1,000 times the number of edges, or beyond 2^31.
+
+    Then it is rather a name than a number: most of the nodes would have no edge, and take more memory than there is.
+    """
+    return node > min(max(MANY_NODES, NODES_PER_EDGE * num_edges), MOST_NODES - 1)
 
 
 def _row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

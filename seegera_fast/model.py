@@ -18,11 +18,12 @@ from torch import nn
 from . import ops
 from .atomic import written_aside
 from .capture import CapturedStep
-from .graph import Graph, SparseMatrix
+from .graph import FLOATING, Graph, SparseMatrix
 from .hints import nearest
 from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound
+from .ops import checks
 from .seeds import derive_seed
 
 FORMAT = "seegera_fast.SeeGera/1"
@@ -126,6 +127,8 @@ def _check_int(name: str, value: Any, least: int) -> None:
         raise TypeError(f"{name}: got {value!r}, want an int")
     if value < least:
         raise ValueError(f"{name}: got {value}, want at least {least}")
+    if value >= 2**31:
+        raise ValueError(f"{name}: got {value}, want a number below 2^31")
 
 
 def checked_fields(given: dict[str, Any], known: list[str]) -> None:
@@ -154,11 +157,12 @@ class SeeGera(nn.Module):
             raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise TypeError(f"seed: got {seed!r}, want an int")
+        checks.seed(seed, None)
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         self.config = replace(config or SeeGeraConfig(), **options)
         self.seed = seed
         self.num_nodes, self.num_features = graph.num_nodes, graph.num_features
-        self._check_graph(graph)
+        self._check_targets(graph)
         self._graph: Graph | None = graph
         self._steps = 0
         with torch.random.fork_rng(devices=[]):
@@ -198,12 +202,8 @@ class SeeGera(nn.Module):
                 gaussian=config.likelihood == "gaussian",
             )
 
-    def _check_graph(self, graph: Graph) -> None:
-        if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
-            raise ValueError(
-                f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
-                f"{self.num_features}, those of the model"
-            )
+    def _check_targets(self, graph: Graph) -> None:
+        """Raises a ValueError where the loss does not take the graph's features, or has too few non-edges to draw."""
         if self.config.feature_side and self.config.likelihood == "bernoulli":
             low, high = graph.features.value_range
             if low < 0 or high > 1:
@@ -225,7 +225,11 @@ class SeeGera(nn.Module):
         elif graph is not self._graph:
             if not isinstance(graph, Graph):
                 raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
-            self._check_graph(graph)
+            if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
+                raise ValueError(
+                    f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
+                    f"{self.num_features}, those of the model"
+                )
         return graph
 
     def forward(
@@ -239,10 +243,16 @@ class SeeGera(nn.Module):
             graph: a graph of the model's sizes; the one it was built with where none is given.
             seed: of all that is drawn: an int, or an int64 tensor of one element. None: a new one at each call.
             warmup: t of the regularising terms, in [0, 1].
+
+        Raises:
+            TypeError, ValueError: a graph of other sizes, "bernoulli" with features outside [0, 1], too many negatives,
+                or a seed of another kind.
         """
         graph = self._checked(graph)
+        self._check_targets(graph)
         if seed is None:
             seed = derive_seed(self.seed, self.next_step())
+        checks.seed(seed, graph.device)
         config = self.config
         propagation, features, edges = graph.propagation, graph.features, graph.num_edges
         if self.training:
@@ -283,7 +293,9 @@ class SeeGera(nn.Module):
         Raises:
             TypeError, ValueError: no optimiser, one that is not capturable, or a model that is not on a GPU.
         """
-        return CapturedStep(self, optimizer, self._checked(graph))
+        graph = self._checked(graph)
+        self._check_targets(graph)
+        return CapturedStep(self, optimizer, graph)
 
     @property
     def graph(self) -> Graph | None:
@@ -360,6 +372,7 @@ class SeeGera(nn.Module):
     def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
         """Mean embeddings of the nodes, ``[n, d]``: mu averaged over J draws of the noise, without dropout."""
         graph = self._checked(graph)
+        checks.seed(seed, graph.device)
         with self._evaluating():
             draws = self.config.num_importance_samples
             return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)
@@ -367,10 +380,14 @@ class SeeGera(nn.Module):
     def link_scores(
         self, pairs: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
     ) -> torch.Tensor:
-        """Probabilities ``sigmoid(mu_i . mu_k)`` of pairs, int64 ``[m, 2]`` -> ``[m]``."""
-        pairs = torch.as_tensor(pairs, device=self.node_mean.first.weight.device)
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point():
-            raise ValueError(f"pairs: got {pairs.dtype} {tuple(pairs.shape)}, want integers [m, 2]")
+        """Probabilities ``sigmoid(mu_i . mu_k)`` of pairs, integers ``[m, 2]`` -> ``[m]``.
+
+        Raises:
+            TypeError, ValueError: not integers, another shape, numbers out of range.
+        """
+        pairs = _integers("pairs", pairs, self.node_mean.first.weight.device)
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
         _check_range("pairs", pairs, self.num_nodes)
         embedding = self.embed(graph, seed)
         return torch.sigmoid(pair_products(embedding, pairs)).to(embedding.dtype)
@@ -381,18 +398,19 @@ class SeeGera(nn.Module):
         """The features' means at some entries, decoded from sampled embeddings and averaged over samples.
 
         Args:
-            rows, cols: int64 ``[m]``: nodes and features.
+            rows, cols: integers ``[m]``: nodes and features.
 
         Returns:
             ``[m]``: probabilities for "bernoulli", values otherwise.
 
         Raises:
-            ValueError: a model without a feature side; numbers out of range.
+            TypeError, ValueError: a model without a feature side; not integers, numbers out of range.
         """
         if not self.config.feature_side:
             raise ValueError("feature_side: got False, and only a model with a feature side reconstructs features")
         graph = self._checked(graph)
-        rows, cols = (torch.as_tensor(index, device=graph.device) for index in (rows, cols))
+        checks.seed(seed, graph.device)
+        rows, cols = _integers("rows", rows, graph.device), _integers("cols", cols, graph.device)
         if rows.ndim != 1 or rows.shape != cols.shape:
             raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
         _check_range("rows", rows, self.num_nodes)
@@ -433,8 +451,11 @@ class SeeGera(nn.Module):
             device: where the weights go; a graph's device where a graph is given.
 
         Raises:
-            ValueError: not such a file, or a graph of other sizes.
+            FileNotFoundError: there is no such file.
+            ValueError: not a file of :meth:`save`, which is named, or a graph of other sizes.
         """
+        if pathlib.Path(path).is_dir():
+            raise ValueError(f"path: {path} is a folder, want a file of SeeGera.save")
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 header = file.metadata() or {}
@@ -446,22 +467,39 @@ class SeeGera(nn.Module):
         missing = [key for key in ("config", "seed", "num_nodes", "num_features") if key not in header]
         if missing:
             raise ValueError(f"path: {path} lacks {', '.join(missing)} in its header, want a file of SeeGera.save")
-        config = json.loads(header["config"])
-        checked_fields(config, [field.name for field in fields(SeeGeraConfig)])
         model = cls.__new__(cls)
         nn.Module.__init__(model)
-        model.config = SeeGeraConfig(**config)
-        model.seed = int(header["seed"])
-        model.num_nodes, model.num_features = int(header["num_nodes"]), int(header["num_features"])
+        try:
+            config = json.loads(header["config"])
+            checked_fields(config, [field.name for field in fields(SeeGeraConfig)])
+            model.config = SeeGeraConfig(**config)
+            model.seed = int(header["seed"])
+            model.num_nodes, model.num_features = int(header["num_nodes"]), int(header["num_features"])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"path: {path} has a header that isn't that of a model ({error})") from error
         model._graph, model._steps = None, 0
         with torch.random.fork_rng(devices=[]):
             model._build()
-        dtype = next(iter(state.values())).dtype
-        model.to(device=device if graph is None else graph.device, dtype=dtype)
+        _check_state(path, state, model.state_dict())
+        model.to(device=device if graph is None else graph.device, dtype=next(iter(state.values())).dtype)
         model.load_state_dict(state)
         if graph is not None:
             model._graph = model._checked(graph)
         return model
+
+
+def _check_state(path: str | os.PathLike[str], found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    """Raises a ValueError where a file holds other tensors than a model of its configuration has."""
+    for name in {**wanted, **found}:
+        if name not in found:
+            raise ValueError(f"path: {path} lacks the tensor {name}")
+        if name not in wanted:
+            raise ValueError(f"path: {path} has a tensor {name}, which its configuration has not")
+        if found[name].shape != wanted[name].shape or found[name].dtype not in FLOATING:
+            raise ValueError(
+                f"path: {path} has {name} as {found[name].dtype} {tuple(found[name].shape)}, want torch.float32 or "
+                f"torch.float64 {tuple(wanted[name].shape)}"
+            )
 
 
 def pair_products(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
@@ -485,6 +523,14 @@ def _pieces(matrix: torch.Tensor, *numbers: torch.Tensor) -> Iterator[tuple[torc
         return iter(())
     size = max(1, PIECE["cpu" if matrix.device.type == "cpu" else "cuda"] // max(1, matrix[0].numel()))
     return zip(*(index.split(size) for index in numbers), strict=True)
+
+
+def _integers(name: str, index: Any, device: torch.device) -> torch.Tensor:
+    """Numbers of nodes or features as int64: a uint8 or bool tensor would be taken for a mask."""
+    index = torch.as_tensor(index, device=device)
+    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise TypeError(f"{name}: got {index.dtype}, want integers")
+    return index.to(torch.int64)
 
 
 def _check_range(name: str, index: torch.Tensor, size: int) -> None:

@@ -138,7 +138,8 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="text with two node numbers a line, counted from 0, and a weight if wanted, split at commas or blanks, "
-        "comments after #; or .npz, a square matrix from scipy.sparse.save_npz",
+        "comments after #, of an edge that is there several times the largest weight counts; or .npz, a square matrix "
+        "from scipy.sparse.save_npz",
     )
     group.add_argument("--root", type=Path, metavar="DIR", help="with --data: folder of the data sets")
     group.add_argument(

@@ -16,19 +16,22 @@ from typing import Any
 
 import torch
 
+from .atomic import hold, left_behind
 from .backends import instruction_set
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
 CHECKPOINT = "checkpoint.safetensors"
 FILES = (RESULTS, MODEL, EMBEDDING, PICTURE, CHECKPOINT)
+UNFINISHED = ".unfinished-"
 SCORE_NAMES = {"auc": "AUC", "ap": "AP", "mse": "MSE", "accuracy": "accuracy"}
 
 
 class OutputFolder:
     """A folder that files are moved into once they are complete. Used in a ``with`` block.
 
-    Entering makes the folder and a hidden one inside for what is being written. Leaving removes the hidden one, and the
-    folder itself where it was made and stayed empty.
+    Entering makes the folder, and removes what killed processes left in it. What is being written lies in a hidden
+    folder inside, which is made for the first file. Leaving removes it, and the folder itself where it was made and
+    stayed empty.
 
     Args:
         path: the folder; those above it are made as well.
@@ -40,6 +43,7 @@ class OutputFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._made: list[Path] = []
+        self._aside: tuple[Path, int] | None = None
 
     def __enter__(self) -> OutputFolder:
         absent = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
@@ -47,30 +51,39 @@ class OutputFolder:
             for folder in reversed(absent):
                 folder.mkdir(exist_ok=True)
                 self._made.append(folder)
-            self._aside = Path(tempfile.mkdtemp(dir=self.path, prefix=".unfinished-"))
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
         except OSError as error:
             self._remove_made()
             raise OSError(f"the folder {self.path} can't be written: {error.strerror}") from error
         blocked = [name for name in FILES if (self.path / name).is_dir()]
         if blocked:
-            self._aside.rmdir()
             raise OSError(f"the folder {self.path} can't be written: {blocked[0]} in it is a folder")
+        for aside in left_behind(self.path.glob(f"{UNFINISHED}*")):
+            shutil.rmtree(aside, ignore_errors=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self._aside, ignore_errors=True)
+        if self._aside is not None:
+            aside, descriptor = self._aside
+            shutil.rmtree(aside, ignore_errors=True)
+            os.close(descriptor)
         self._remove_made()
 
     def aside(self, name: str) -> Path:
         """Where a file is written before it is published."""
-        return self._aside / name
+        if self._aside is None:
+            aside = Path(tempfile.mkdtemp(dir=self.path, prefix=UNFINISHED))
+            self._aside = aside, os.open(aside, os.O_RDONLY)
+            hold(self._aside[1])
+        return self._aside[0] / name
 
     def publish(self, *names: str) -> None:
         """Moves complete files into the folder, each in one step, over those of an earlier run."""
         for name in names:
-            os.replace(self._aside / name, self.path / name)
+            os.replace(self.aside(name), self.path / name)
 
     def discard(self, name: str) -> None:
         """Removes a file of an earlier run."""

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from . import backends, datasets
 from .report import SCORE_NAMES, readable_seconds
-from .signals import stop_on_signals
+from .signals import STOPPING, held_signals, stop_on_signals
 from .summary import readable_value
 from .tasks.protocols import BASELINES, TASKS
 from .trials import Record, Setting, Trial, read_record, run_trial
@@ -34,6 +34,8 @@ POLL_SECONDS = 0.5
 # What a trial imports; torch's optimisers bring in its compiler.
 PRELOADED = [__name__, "torch._dynamo", "sklearn.metrics", "sklearn.datasets"]
 STOPPED = 130
+# The exit status of a process whose server ended first.
+LOST = 255
 
 
 def plan(
@@ -135,7 +137,8 @@ def _run(trials: Sequence[Trial], place: Place, jobs: int, budget: float, quiet:
             _note(outcome, _record(trial, place.folder))
         else:
             waiting.append(trial)
-    outcome.missing = _missing({trial.setting.data for trial in waiting}, place.root) if budget > 0 else {}
+    names = {trial.setting.data for trial in waiting} if budget > 0 else set()
+    outcome.missing = _missing(names, place.root, progress=not quiet)
     waiting = [trial for trial in waiting if trial.setting.data not in outcome.missing]
     bar = tqdm(
         total=len(waiting) + len(outcome.finished),
@@ -149,22 +152,22 @@ def _run(trials: Sequence[Trial], place: Place, jobs: int, budget: float, quiet:
     try:
         with stop_on_signals() as stop:
             while running or (waiting and not stop.requested and time.monotonic() - start < budget):
-                if stop.requested:
-                    for worker in running.values():
-                        worker.stop()
                 while waiting and len(running) < jobs and not stop.requested and time.monotonic() - start < budget:
                     trial = waiting.pop(0)
                     running[trial] = _Worker(trial, place, threads)
                 bar.set_postfix_str(", ".join(trial.name for trial in running), refresh=False)
                 bar.refresh()
                 connection.wait([worker.process.sentinel for worker in running.values()], timeout=POLL_SECONDS)
+                # Before they are looked at: a signal to the whole group may have ended one already.
+                if stop.requested:
+                    for worker in running.values():
+                        worker.stop()
                 for trial in [trial for trial, worker in running.items() if not worker.process.is_alive()]:
                     _collect(outcome, trial, running.pop(trial), place.folder, bar, quiet)
             outcome.interrupted = stop.requested
     finally:
         for worker in running.values():
-            worker.process.kill()
-            worker.process.join()
+            worker.kill()
         bar.close()
     outcome.left += waiting
     return outcome
@@ -190,12 +193,12 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _missing(names: Iterable[str], root: str | None) -> dict[str, str]:
+def _missing(names: Iterable[str], root: str | None, *, progress: bool) -> dict[str, str]:
     """Why data sets can't be read; fetches those that can be downloaded, once for all trials."""
     missing = {}
     for name in sorted(names):
         try:
-            datasets.load(name, root)
+            datasets.load(name, root, progress=progress)
         except (OSError, ValueError) as error:
             missing[name] = str(error)
     return missing
@@ -246,7 +249,8 @@ class _Worker:
     """A process that runs one trial.
 
     Its peak memory is its own, and what brings it down leaves the others alone. On a CPU it comes from a server that
-    has imported all and computed nothing, so that it starts at once; a GPU is not to be used past a fork.
+    has imported all and computed nothing, so that it starts at once; a GPU is not to be used past a fork. The server
+    holds back the signals that a whole group or session gets, and ends with this process.
     """
 
     def __init__(self, trial: Trial, place: Place, threads: int) -> None:
@@ -254,7 +258,10 @@ class _Worker:
         multiprocessing.set_forkserver_preload(PRELOADED)
         self._messages, sender = context.Pipe(duplex=False)
         self.process = context.Process(target=_work, args=(trial, place, threads, sender), daemon=True)
-        self.process.start()
+        # It lets signals through when it is started, so that it has to be there before they are held back.
+        resource_tracker.ensure_running()
+        with held_signals():
+            self.process.start()
         sender.close()
         self._told = False
 
@@ -262,24 +269,40 @@ class _Worker:
         """Asks it, once, to end after the epoch."""
         if not self._told:
             self._told = True
-            self.process.terminate()
+            self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._send(signal.SIGKILL)
+        self.end()
+
+    def _send(self, number: int) -> None:
+        # Not by way of the process object, which sends nothing where the server has ended.
+        if self.process.exitcode in (None, LOST):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
 
     def end(self) -> tuple[int, str]:
-        """Exit status, negative for a signal, and what went wrong."""
+        """Waits for its end; exit status, negative for a signal, and what went wrong."""
         self.process.join()
-        message = ""
+        code, told, message = self.process.exitcode, self._told, ""
+        if code == LOST:
+            # Nobody would know how it ends, and its trial must not run beside that of the next run.
+            self.stop()
+            message = "the server of its process ended"
+        # The pipe is closed by the process itself, whatever becomes of the server.
         with contextlib.suppress(EOFError):
-            if self._messages.poll():
+            while True:
                 message = self._messages.recv()
         self._messages.close()
-        code = self.process.exitcode
         # Before the training begins there is no state to keep.
-        return (STOPPED if self._told and code == -signal.SIGTERM else code), message
+        return (STOPPED if told and code in (-signal.SIGTERM, LOST) else code), message
 
 
 def _work(trial: Trial, place: Place, threads: int, messages: connection.Connection) -> None:
     """The process: Ctrl-C goes to the parent, which sends a SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:

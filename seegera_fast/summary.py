@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import statistics
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 from . import datasets
 from .report import SCORE_NAMES, readable_bytes, readable_seconds
+from .tables import read_tables
 from .tasks.protocols import METHODS, TASKS
 from .trials import Record, Setting
 
@@ -90,7 +83,7 @@ def _row(setting: Setting, score: str, records: Sequence[Record]) -> Row:
     good = [record.content for record in records if record.failure is None]
     values = [in_papers_unit(score, content["scores"][score]) for content in good]
     memory = [content["peak_memory_bytes"] for content in good if content["peak_memory_bytes"] is not None]
-    figure = _paper()[setting.task].get(score, {}).get(setting.method, {}).get(setting.data)
+    figure = read_tables("paper.toml")[setting.task].get(score, {}).get(setting.method, {}).get(setting.data)
     return Row(
         setting=setting,
         score=score,
@@ -103,11 +96,6 @@ def _row(setting: Setting, score: str, records: Sequence[Record]) -> Row:
         epochs=statistics.fmean(content["epochs"] for content in good) if good else None,
         peak_memory=max(memory, default=None),
     )
-
-
-@functools.cache
-def _paper() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
 
 
 def in_papers_unit(score: str, value: float) -> float:

@@ -111,7 +111,7 @@ class Training:
         best_epoch: the one whose weights the model carries.
         seconds: wall time, that of an earlier part of a resumed run included.
         peak_memory: see :func:`peak_memory`.
-        interrupted: stopped by SIGINT (from the keyboard) or SIGTERM.
+        interrupted: by SIGINT (from the keyboard) or SIGTERM, be it in the last epoch, so that the caller ends too.
     """
 
     history: list[dict[str, Any]] = field(repr=False)
@@ -137,7 +137,7 @@ def train(
 
     Epoch ``e`` draws from ``derive_seed(seed, e)``, so that the run depends on the seed alone. An interrupt from the
     keyboard ends the run early; before the end of the first epoch it goes through. With a checkpoint, the first SIGINT
-    or SIGTERM ends it after the epoch, with the state written, and a second one at once.
+    or SIGTERM ends it after the epoch, with the state written, and a SIGINT after it at once.
 
     Args:
         validation: None: there is no early stopping, and the weights are those of the last epoch.
@@ -196,7 +196,9 @@ def train(
     )
     try:
         with stop_on_signals(active=checkpoint is not None) as stop:
-            for epoch in range(len(history) + 1, config.epochs + 1):
+            # A run that was stopped in its last epoch goes on to none.
+            while not _ended(config, len(history), best):
+                epoch = len(history) + 1
                 begin = time.perf_counter()
                 record: dict[str, Any] = {"epoch": epoch, **_step(model, optimizer, config, seed, epoch)}
                 scores: Scores = {}
@@ -207,15 +209,15 @@ def train(
                     best = Best(epoch, scores, _copy_of(model))
                 bar.update()
                 bar.set_postfix({"loss": record["loss"], **(best.scores if best else {})}, refresh=False)
-                if epoch == config.epochs or _out_of_patience(config, epoch, best):
-                    break
                 # Asked once: what ends the run has its state written.
-                stopping = stop.requested
-                if checkpoint is not None and (stopping or epoch % checkpoint.every == 0):
+                interrupted = stop.requested
+                if checkpoint is not None and (
+                    interrupted or (epoch % checkpoint.every == 0 and not _ended(config, epoch, best))
+                ):
                     checkpoint.save(state(), identity)
-                if stopping:
-                    interrupted = True
+                if interrupted:
                     break
+        interrupted = interrupted or stop.requested
     except KeyboardInterrupt:
         if not history:
             raise
@@ -253,8 +255,10 @@ def _identity(
     }
 
 
-def _out_of_patience(config: TrainingConfig, epoch: int, best: Best | None) -> bool:
-    return best is not None and config.patience is not None and epoch - best.epoch > config.patience
+def _ended(config: TrainingConfig, epoch: int, best: Best | None) -> bool:
+    """Whether this epoch was the last one: there are no more, or the best one is too long ago."""
+    out_of_patience = best is not None and config.patience is not None and epoch - best.epoch > config.patience
+    return epoch >= config.epochs or out_of_patience
 
 
 def _larger(first: int | None, second: int | None) -> int | None:

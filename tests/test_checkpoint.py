@@ -140,18 +140,42 @@ def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
     assert_same_run(result, whole("link_prediction"))
 
 
-def test_a_second_signal_ends_the_run_at_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fields", [{}, {"patience": 3, "evaluate_every": 1, "epochs": 60}])
+def test_a_signal_in_the_last_epoch_is_reported(fields, tmp_path, monkeypatch):
+    """Whether it is the last one that there is, or the one after which patience ends."""
+    path, expected = tmp_path / "c.safetensors", whole("link_prediction", **fields)
+    with monkeypatch.context() as patch:
+        stop_at(patch, expected.epochs, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        result = run("link_prediction", checkpoint=Checkpoint(path), **fields)
+    assert result.interrupted
+    assert epoch_of(path) == expected.epochs
+    assert_same_run(result, expected)
+    with monkeypatch.context() as patch:
+        calls = stop_at(patch, 0, crash)
+        result = run("link_prediction", checkpoint=Checkpoint(path, resume=True), **fields)
+    assert (len(calls), result.interrupted) == (0, False)
+    assert_same_run(result, expected)
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_after_a_signal_ends_the_run_at_once_and_a_sigterm_does_not(first, second, tmp_path, monkeypatch):
     path = tmp_path / "c.safetensors"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def twice():
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), first)
+        os.kill(os.getpid(), second)
 
-    with monkeypatch.context() as patch:
-        stop_at(patch, 6, twice)
-        result = run("link_prediction", checkpoint=Checkpoint(path, every=4))
-    assert (result.interrupted, result.epochs) == (True, 5)
-    assert epoch_of(path) == 4
+    try:
+        with monkeypatch.context() as patch:
+            stop_at(patch, 6, twice)
+            result = run("link_prediction", checkpoint=Checkpoint(path, every=4))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    at_once = second == signal.SIGINT
+    assert (result.interrupted, result.epochs) == (True, 5 if at_once else 6)
+    assert epoch_of(path) == (4 if at_once else 6)
     assert_same_run(
         run("link_prediction", checkpoint=Checkpoint(path, resume=True)),
         whole("link_prediction"),
@@ -235,10 +259,10 @@ def written(tmp_path, monkeypatch):
     return path
 
 
-def other_graph(**changes):
+def other_graph(weighted=False, masks=None, **changes):
     base = graph()
     parts = {"adjacency": base.adjacency, "features": base.features, "labels": base.labels, **changes}
-    return Graph(parts["adjacency"], parts["features"], parts["labels"])
+    return Graph(parts["adjacency"], parts["features"], parts["labels"], weighted=weighted, masks=masks)
 
 
 @pytest.mark.parametrize(
@@ -271,6 +295,27 @@ def test_another_graph_is_refused(written):
         named = edge_counts if name == "adjacency" else name
         with pytest.raises(ValueError, match=rf"differs in .*{named} \(checkpoint: "):
             run("node_classification", of=other, checkpoint=Checkpoint(written, resume=True))
+    weighted = other_graph(weighted=True, adjacency=base.adjacency.with_values(2 * base.adjacency.values))
+    with pytest.raises(ValueError, match=r"differs in weights \(checkpoint: absent"):
+        run("node_classification", of=weighted, checkpoint=Checkpoint(written, resume=True))
+
+
+def test_weights_and_masks_tell_graphs_apart():
+    base = graph()
+    double = base.adjacency.with_values(2 * base.adjacency.values)
+    mask = torch.arange(base.num_nodes) < 3
+    graphs = [
+        other_graph(),
+        other_graph(weighted=True),
+        other_graph(weighted=True, adjacency=double),
+        other_graph(masks={"train": mask}),
+        other_graph(masks={"train": ~mask}),
+    ]
+    prints = [checkpoint.fingerprint(each) for each in graphs]
+    assert [prints.count(each) for each in prints] == [1] * 5
+    # The names that checkpoints of unweighted graphs have always had.
+    sizes = ["number of nodes", "number of edges", "number of features", "dtype"]
+    assert list(prints[0]) == [*sizes, "adjacency", "features", "labels"]
 
 
 def test_another_task_is_refused(written):

@@ -18,7 +18,7 @@ import scipy.sparse
 import torch
 
 import seegera_fast as sf
-from seegera_fast import cli, plots
+from seegera_fast import atomic, cli, plots
 from seegera_fast.files import read_graph
 
 NODES, FEATURES = 18, 12
@@ -196,6 +196,18 @@ def test_split(run, own, tmp_path, task, split, expected, plain_picture):
         assert set(results_in(out)["scores"]["validation"].values()) == {None}
 
 
+def test_a_graph_denser_than_what_is_trained_on(run, tmp_path, plain_picture):
+    """The whole graph, 10 nodes with 27 of 45 edges, has fewer non-edges than edges; the training part has more."""
+    pairs = [(i, k) for i in range(10) for k in range(i + 1, 10)][:27]
+    (tmp_path / "dense.txt").write_text("".join(f"{i} {k}\n" for i, k in pairs))
+    options = ["--set", "negatives=edges", "--split", "0.2,0.2", "--epochs", 1, *SMALL]
+    out = tmp_path / "out"
+    assert run("train", "--edges", tmp_path / "dense.txt", "--out", out, *options)[0] == 0
+    command = ["embed", out / "model.safetensors", "--edges", tmp_path / "dense.txt", "--out", tmp_path / "e.npy"]
+    assert run(*command)[0] == 0
+    assert np.array_equal(np.load(tmp_path / "e.npy"), np.load(out / "embedding.npy"))
+
+
 def test_set_reads_every_kind_of_value(run, own, tmp_path, plain_picture):
     values = ["noisy_variance=true", "negatives=edges", "patience=none", "learning_rate=1e-2", "noise_dim=2"]
     options = [text for value in values for text in ("--set", value)]
@@ -249,9 +261,41 @@ def test_embed_refuses(run, own, tmp_path):
     refused(run("embed", model, *own, "--out", tmp_path / "none" / "e.npy"), "can't be written")
     refused(run("embed", tmp_path / "absent.safetensors", *own, "--out", tmp_path / "e.npy"), "absent.safetensors")
     refused(run("embed", own[1], *own, "--out", tmp_path / "e.npy"), "groups.csv", "not a safetensors file")
-    (tmp_path / "results.json").write_text("{}")
-    refused(run("embed", model, *own, "--out", tmp_path / "e.npy"), "results.json", "not the results file")
     assert not (tmp_path / "e.npy").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"rows": []}', '{"configuration": []}', "\udcff"])
+def test_other_results_beside_a_model_are_only_warned_of(run, own, tmp_path, content):
+    """Such as those of reproduce."""
+    model = tmp_path / "model.safetensors"
+    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4).save(model)
+    (tmp_path / "results.json").write_bytes(content.encode(errors="surrogateescape"))
+    status, _, err = run("embed", model, *own, "--out", tmp_path / "e.npy", "--quiet")
+    assert status == 0
+    assert err.startswith(f"seegera-fast: warning: {tmp_path / 'results.json'}: is not the results file of train")
+    assert err.count("\n") == 1
+
+
+def test_embed_takes_weights_where_training_did(run, own, tmp_path, plain_picture):
+    edges, _, _ = two_groups()
+    (tmp_path / "groups.csv").write_text("".join(f"{i},{k},{1 + (i + k) % 3}\n" for i, k in edges))
+    out, e = tmp_path / "out", tmp_path / "e.npy"
+    assert run("train", *own, "--weighted", "--epochs", 2, "--out", out, *SMALL)[0] == 0
+    results = results_in(out)
+    assert results["data"]["weighted"] is True
+    expected = np.load(out / "embedding.npy")
+    status, _, err = run("embed", out / "model.safetensors", *own, "--out", e)
+    assert status == 0
+    assert "edges weighted" in err
+    assert "warning" not in err
+    assert np.array_equal(np.load(e), expected)
+    # The results of earlier versions don't say it.
+    del results["data"]["weighted"]
+    (out / "results.json").write_text(json.dumps(results))
+    assert "which are ignored" in run("embed", out / "model.safetensors", *own, "--out", e)[2]
+    assert not np.array_equal(np.load(e), expected)
+    assert run("embed", out / "model.safetensors", *own, "--weighted", "--out", e)[0] == 0
+    assert np.array_equal(np.load(e), expected)
 
 
 def test_files_in_every_format_give_the_same_graph(tmp_path):
@@ -294,6 +338,13 @@ def test_weights_of_an_edge_list(tmp_path):
     assert torch.equal(plain.adjacency.to_dense(), weighted.adjacency.to_dense())
 
 
+@pytest.mark.parametrize("more", ["", "2 3 7\n"])
+def test_repeated_lines_have_the_largest_weight_whatever_other_lines_say(tmp_path, more):
+    (tmp_path / "weights.txt").write_text("0 1\n0 1\n1 0\n1 2\n2 1\n" + more)
+    graph = read_graph(tmp_path / "weights.txt", weighted=True)
+    assert graph.weights.tolist() == [1, 1, 1, 1, *[7, 7] * bool(more)]
+
+
 def test_isolated_nodes_are_counted_by_features_or_labels(tmp_path):
     (tmp_path / "edges.txt").write_text("0 1\n")
     np.save(tmp_path / "features.npy", np.ones((4, 2)))
@@ -312,7 +363,8 @@ BAD_EDGES = [
     ("e.txt", b"0 1 nan\n", ["line 1", "a weight of 0 or more"]),
     ("e.txt", b"0 1 -2\n", ["line 1", "a weight of 0 or more"]),
     ("e.txt", b"0 99999999999999999999\n", ["line 1"]),
-    ("e.txt", b"0 1\n0 18\n", ["node 18", "18 rows", "0 to 17"]),
+    ("e.txt", b"0 1\n0 18\n", ["e.txt, line 2", "node 18", "18 rows", "0 to 17"]),
+    ("e.txt", b"0 1\n9223372036854775807 0\n", ["line 2", "node 9223372036854775807", "18 rows"]),
     ("e.txt", b"\xff\xfe\x00\x01", ["e.txt", "not a text file"]),
     ("e.npy", b"", ["e.npy", "save_npz"]),
     ("e.npz", b"", ["e.npz", "save_npz"]),
@@ -325,6 +377,17 @@ def test_wrong_edges_are_refused(run, own, tmp_path, name, content, parts):
     (tmp_path / name).write_bytes(content)
     refused(run("train", "--edges", tmp_path / name, *own[2:], "--out", tmp_path / "out"), *parts)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("node", [2**63 - 1, 2**63 - 2, 2**31, 10**8 + 1])
+def test_names_that_look_like_numbers_are_refused(run, tmp_path, node):
+    (tmp_path / "e.txt").write_text(f"# pages\n0 1\n1 {node}\n2 3\n")
+    refused(
+        run("train", "--edges", tmp_path / "e.txt", "--out", tmp_path / "out"),
+        "e.txt, line 3",
+        f"node {node} in a file of 3 edges",
+        "number them anew",
+    )
 
 
 BAD_FEATURES = [
@@ -418,6 +481,7 @@ BAD_OPTIONS = [
     (["train", "--data", "digits", "--device", "cuda:99"], ["--device", "'cuda:99'", "NVIDIA GPUs"]),
     (["train", "--data", "digits", "--backend", "cpuu"], ["--backend", "the nearest: cpu"]),
     (["train", "--data", "digits", "--set", "embeding_dim=3"], ["'embeding_dim'", "the nearest: embedding_dim"]),
+    (["train", "--data", "digits", "--set", f"embedding_dim={10**20}"], ["embedding_dim", f"{10**20}", "below 2^31"]),
     (["train", "--data", "digits", "--set", "encoder=gnc"], ["encoder", "'gnc'", "'gcn'"]),
     (["train", "--data", "digits", "--set", "dropout=high"], ["dropout", "'high'", "number"]),
     (["train", "--data", "digits", "--set", "dropout"], ["--set", "'dropout'", "FIELD=VALUE"]),
@@ -500,6 +564,37 @@ def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, mon
     status, out, err = run("train", *own, "--out", tmp_path / "new" / "out")
     assert (status, out, err) == (130, "", "seegera-fast: interrupted\n")
     assert not (tmp_path / "new").exists()
+
+
+def test_what_killed_processes_left_is_removed_and_what_lives_is_not(run, own, tmp_path, monkeypatch, plain_picture):
+    out = tmp_path / "out"
+    dead, living = (out / f".unfinished-{name}" for name in ("dead", "living"))
+    for folder in (dead, living):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_text("half")
+    held = os.open(living, os.O_RDONLY)
+    assert atomic.hold(held)
+    forward = sf.SeeGera.forward
+
+    def looking(model, *arguments, **options):
+        assert sorted(path.name for path in out.glob(".unfinished-*")) == [".unfinished-living"]
+        return forward(model, *arguments, **options)
+
+    try:
+        with monkeypatch.context() as patch:
+            # Nothing of its own is there before there is something to write.
+            patch.setattr(sf.SeeGera, "forward", looking)
+            assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
+        assert files_in(out) == [".unfinished-living", *WRITTEN]
+    finally:
+        os.close(held)
+
+    dead, living = (tmp_path / f".e.npy.{name}.part" for name in ("dead", "living"))
+    dead.write_text("half")
+    with open(living, "w") as file:
+        assert atomic.hold(file.fileno())
+        assert run("embed", out / "model.safetensors", *own, "--out", tmp_path / "e.npy")[0] == 0
+        assert (dead.exists(), living.exists()) == (False, True)
 
 
 def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_picture):

@@ -20,6 +20,7 @@ import scipy.sparse
 import torch
 
 import seegera_fast as sf
+from seegera_fast import cli
 from seegera_fast.datasets import registry
 from seegera_fast.datasets.arrays import checked_csr
 from seegera_fast.datasets.download import download
@@ -624,8 +625,31 @@ class TestDownload:
 
         (tmp_path / "a.bin").write_bytes(CONTENT)
         monkeypatch.setattr(sys, "stderr", Terminal())
+        download((tmp_path / "a.bin").as_uri(), tmp_path / "b.bin", DIGEST, progress=False)
+        assert sys.stderr.getvalue() == ""
         download((tmp_path / "a.bin").as_uri(), tmp_path / "b.bin", DIGEST)
         assert "b.bin: 100%" in sys.stderr.getvalue()
+
+    @pytest.mark.parametrize("quiet", [False, True])
+    def test_quiet_commands_show_no_bar(self, tmp_path, monkeypatch, quiet):
+        """train, embed and reproduce hand --quiet on."""
+        asked = []
+
+        def fetch(*arguments, progress):
+            asked.append(progress)
+            raise ConnectionError("there is no network")
+
+        monkeypatch.setattr(registry, "download_file", fetch)
+        options = ["--data", "cora", "--root", str(tmp_path / "root"), *["--quiet"] * quiet]
+        (tmp_path / "model").write_bytes(b"")
+        commands = {
+            "train": ["train", *options, "--out", str(tmp_path / "out")],
+            "embed": ["embed", str(tmp_path / "model"), *options, "--out", str(tmp_path / "e.npy")],
+            "reproduce": ["reproduce", *options, "--out", str(tmp_path / "out")],
+        }
+        for command in commands.values():
+            assert cli.main(command) == 2
+        assert asked == [not quiet] * len(commands)
 
     def test_wrong_digest_keeps_nothing(self, server, tmp_path):
         address, served = server

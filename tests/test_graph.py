@@ -15,6 +15,7 @@ from tolerances import assert_close, assert_same_bits
 from torch_geometric.data import Data
 
 from seegera_fast import Graph, SparseMatrix
+from seegera_fast.graph import propagation_matrix
 
 # A 3 x 4 matrix with an empty row and an empty column.
 DENSE = np.array([[0.0, 2.0, 0.0, -1.5], [0.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.25]])
@@ -396,6 +397,55 @@ def test_large_values_are_welcome_in_float64():
     assert SparseMatrix.from_any([[1e39]], dtype=torch.float64).values.tolist() == [1e39]
 
 
+TOO_LARGE = {
+    "value": ([[0, 0, -1e39]], r"got -1e\+39 at row 0, column 2, which torch\.float32 cannot hold, want smaller .*"),
+    "row": ([[0, 0], [3e38, -3e38]], r"got absolute values that add up to 6e\+38 in row 1, which torch\.float32 .*"),
+    "column": (
+        [[0, 3e38], [0, 3e38]],
+        r"got absolute values that add up to 6e\+38 in column 1, which .*",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TOO_LARGE)
+@pytest.mark.parametrize("by", ["numpy", "double", "to", "graph"])
+def test_values_and_sums_beyond_a_dtype(what, by):
+    """The averages divide by the sums."""
+    dense, message = TOO_LARGE[what]
+    double = SparseMatrix.from_any(dense, dtype=torch.float64)
+    graph = Graph(np.zeros((len(dense), len(dense))), dense, dtype=torch.float64)
+    name, call = {
+        "numpy": ("m", lambda: SparseMatrix.from_any(dense, name="m")),
+        "double": ("m", lambda: SparseMatrix.from_any(double, name="m")),
+        "to": ("values", lambda: double.to(dtype=torch.float32)),
+        "graph": ("values", lambda: graph.to(dtype=torch.float32)),
+    }[by]
+    with pytest.raises(ValueError, match=f"^{name}: {message}$"):
+        call()
+    if what != "value":
+        single = double.with_values(double.values / 2).to(dtype=torch.float32)
+        assert torch.allclose(single.row_normalized.values, double.row_normalized.values.float())
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_sparse_matrix_with_values_that_are_not_finite(value):
+    matrix = SparseMatrix.from_any(DENSE, dtype=torch.float64)
+    broken = matrix.with_values(torch.full_like(matrix.values, value))
+    for call in (
+        lambda: SparseMatrix.from_any(broken),
+        lambda: SparseMatrix.from_any(broken, dtype=torch.float64),
+        lambda: broken.to(dtype=torch.float32),
+    ):
+        with pytest.raises(ValueError, match=f": got {matrix.nnz} values that are NaN or infinite"):
+            call()
+
+
+def test_many_large_values_in_different_rows_and_columns():
+    matrix = SparseMatrix.from_any(np.diag([3e38, 2e38, 3e38]), dtype=torch.float64)
+    for single in (matrix.to(dtype=torch.float32), SparseMatrix.from_any(matrix)):
+        assert torch.allclose(single.row_normalized.values, torch.ones(3))
+
+
 # --- Graph: in -------------------------------------------------------------------------------------------------------
 
 TRIANGLE = undirected((0, 1), (1, 2), (0, 2), n=4)
@@ -464,6 +514,23 @@ def test_edge_weights_of_an_edge_index():
             r"edge_index: got node -1, want numbers from 0 to 1 \(num_nodes is 2\)",
         ),
         (
+            {"edge_index": [[0, 10**8 + 1], [1, 0]]},
+            ValueError,
+            r"edge_index: got node 100000001 in 2 edges, want nodes that are numbered from 0 .*, or num_nodes",
+        ),
+        ({"edge_index": [[2**63 - 1], [0]]}, ValueError, r"edge_index: got node 9223372036854775807 in 1 edges, .*"),
+        ({"edge_index": [[0], [1]], "num_nodes": 2**31}, ValueError, r"num_nodes: got 2147483648, want 1 to .*"),
+        (
+            {"edge_index": [[0], [1]], "edge_weight": [1j]},
+            TypeError,
+            r"edge_weight: got values of type complex128, want real numbers",
+        ),
+        (
+            {"edge_index": [[0, 0], [1, 1]], "edge_weight": [-1, 2]},
+            ValueError,
+            r"edge_weight: got a negative weight \(-1.0\), want weights of 0 and above",
+        ),
+        (
             {"edge_index": [[0, 7], [1, 0]], "num_nodes": 3},
             ValueError,
             r"edge_index: got node 7, want numbers from 0 to 2 \(num_nodes is 3\)",
@@ -492,10 +559,10 @@ def test_edge_weights_of_an_edge_index():
         (
             {"edge_index": [[0, 1], [1, 0]], "edge_weight": [-1.0, -1.0]},
             ValueError,
-            r"adjacency: got a negative edge weight \(-1.0\), want weights of 0 and above",
+            r"edge_weight: got a negative weight \(-1.0\), want weights of 0 and above",
         ),
         ({"edge_index": [[0, 1], [1, 0]], "num_nodes": 2.5}, TypeError, r"num_nodes: got float, want an int"),
-        ({"edge_index": [[], []], "num_nodes": -1}, ValueError, r"num_nodes: got -1, want at least 1"),
+        ({"edge_index": [[], []], "num_nodes": -1}, ValueError, r"num_nodes: got -1, want 1 to 2147483647"),
     ],
 )
 def test_a_wrong_edge_index(arguments, error, message):
@@ -629,8 +696,22 @@ def test_weights_are_kept_in_the_propagation_matrix_only(quiet):
     assert_close(graph.propagation.to_dense(), torch.tensor(scale @ looped @ scale), terms=3, name="propagation")
 
 
+def test_repeated_edges_of_an_edge_index(quiet):
+    """The largest weight counts, in whichever direction and order."""
+    index = np.array([[0, 0, 0, 1, 1, 1, 2, 1], [1, 1, 1, 0, 0, 2, 1, 1]])
+    weight = [2.0, 5.0, 3.0, 5.0, 1.0, 0.0, 0.0, 9.0]
+    want = Graph(np.array([[0, 5.0, 0], [5.0, 0, 0], [0, 0, 0]]), weighted=True)
+    for order in (np.arange(8), np.arange(8)[::-1].copy()):
+        for given in (np.array(weight)[order], torch.tensor(weight, dtype=torch.bfloat16)[order]):
+            graph = Graph.from_edge_index(index[:, order], num_nodes=3, edge_weight=given, weighted=True)
+            assert graph.edges().tolist() == [[0, 1]]
+            assert_same_bits(graph.propagation.to_dense(), want.propagation.to_dense())
+    again = Graph.from_edge_index(index[:, :5], num_nodes=3, weighted=True)
+    assert_same_bits(again.weights, torch.ones(2))
+
+
 def test_weights_of_a_directed_graph_and_of_repeated_edges():
-    """Repeated edges add their weights; of two directions the larger weight counts."""
+    """Repeated entries of a SciPy matrix add their weights; of two directions the larger weight counts."""
     given = scipy.sparse.coo_matrix(([1.0, 2.0, 5.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
     with pytest.warns(UserWarning, match="got a directed graph"):
         graph = Graph(given, weighted=True)
@@ -675,7 +756,7 @@ def test_propagation_against_scipy(name):
 @pytest.mark.parametrize("name", cases.GRAPHS)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_parts_of_the_edges(name, weighted):
-    """propagation_without and with_edges say the same, for none, some and all of the edges."""
+    """propagation_matrix, which masking goes by, and with_edges say the same, for none, some and all of the edges."""
     adjacency = cases.graph(name).adjacency.to_scipy()
     if weighted:
         adjacency.data = (
@@ -698,11 +779,11 @@ def test_parts_of_the_edges(name, weighted):
         scale = np.diag(looped.sum(axis=1) ** -0.5)
         want = torch.tensor(scale @ looped @ scale)
         assert_close(part.propagation.to_dense(), want, terms=17, name="propagation of the part")
-        assert_same_bits(graph.propagation_without(kept).to_dense(), part.propagation.to_dense())
-        assert graph.propagation_without(kept).symmetric
+        masked = propagation_matrix(*graph.with_self_loops(), kept)
+        assert_same_bits(masked.to_dense(), part.propagation.to_dense())
+        assert masked.symmetric
         assert part.features is graph.features
         assert part.labels is graph.labels
-    assert_same_bits(graph.propagation_without(None).to_dense(), graph.propagation.to_dense())
     assert graph.num_edges == adjacency.nnz // 2, "the graph itself was changed"
 
 
@@ -901,6 +982,16 @@ def test_refused_graphs(arguments, error, message):
         Graph(*arguments)
     assert type(caught.value) is error
     caught.match(f"^{message}$")
+
+
+def test_weights_whose_sums_float32_cannot_hold():
+    heavy = 3e38 * (np.ones((3, 3)) - np.eye(3))
+    with pytest.raises(ValueError, match=r"^adjacency: got absolute values that add up to 6e\+38 in row 0, which"):
+        Graph(heavy, weighted=True)
+    double = Graph(heavy, weighted=True, dtype=torch.float64)
+    assert double.propagation.to_dense()[0, 1] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match=r"^values: got absolute values that add up to 6e\+38 in row 0, which"):
+        double.to(dtype=torch.float32)
 
 
 def test_a_weight_that_float32_cannot_hold():

@@ -284,6 +284,68 @@ def test_scores_and_reconstructions():
         model.reconstruct_features([0], [6])
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_numbers_of_nodes_in_any_integers(dtype):
+    graph = small_graph(torch.float32)
+    model = sf.SeeGera(graph, **SMALL)
+    pairs, rows, cols = graph.edges()[:5], torch.tensor([1, 0, 13]), torch.tensor([1, 0, 5])
+    assert torch.equal(model.link_scores(pairs.to(dtype)), model.link_scores(pairs))
+    found = model.reconstruct_features(rows.to(dtype), cols.to(dtype))
+    assert torch.equal(found, model.reconstruct_features(rows, cols))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.complex64])
+def test_numbers_of_nodes_that_are_no_integers(dtype):
+    model = sf.SeeGera(small_graph(), **SMALL)
+    ones = torch.ones(2, dtype=torch.int64)
+    for name, call in {
+        "pairs": lambda index: model.link_scores(index[None]),
+        "rows": lambda index: model.reconstruct_features(index, ones),
+        "cols": lambda index: model.reconstruct_features(ones, index),
+    }.items():
+        with pytest.raises(TypeError, match=f"{name}: got {dtype}, want integers"):
+            call(ones.to(dtype))
+    with pytest.raises(ValueError, match=r"pairs: got shape \(2,\), want \[m, 2\]"):
+        model.link_scores(ones)
+
+
+@pytest.mark.parametrize(
+    ("seed", "error", "message"),
+    [
+        (1.5, TypeError, "seed: got float, want an int"),
+        (2**70, ValueError, "seed: got 1180591620717411303424, want a number of 64 bits"),
+        (torch.tensor(1.5), TypeError, r"seed: got torch\.float32"),
+    ],
+)
+def test_a_wrong_seed(seed, error, message):
+    model = sf.SeeGera(small_graph(), **SMALL)
+    for call in (model, model.embed, lambda seed: model.reconstruct_features([0], [0], seed=seed)):
+        with pytest.raises(error, match=message):
+            call(seed=seed)
+    if isinstance(seed, int):
+        with pytest.raises(error, match=message):
+            sf.SeeGera(small_graph(), **SMALL, seed=seed)
+
+
+def test_only_the_loss_wants_non_edges_and_features_in_its_range(tmp_path):
+    """A model that was trained on a part of the graph embeds and scores all of it."""
+    nodes = 10
+    pairs, features = np.stack(np.triu_indices(nodes, 1), axis=1), np.eye(nodes)
+    adjacency = scipy.sparse.coo_matrix((np.ones(27), pairs[:27].T), shape=(nodes, nodes))
+    dense = sf.Graph(adjacency + adjacency.T, features)
+    for negatives in ("edges", 20):
+        model = sf.SeeGera(dense.with_edges(pairs[:20]), **SMALL, negatives=negatives)
+        model.save(tmp_path / "model.safetensors")
+        loaded = sf.SeeGera.load(tmp_path / "model.safetensors", dense.with_features(3 * features))
+        assert loaded.embed().shape == (nodes, 3)
+        assert loaded.link_scores(pairs).shape == (len(pairs),)
+        assert loaded.reconstruct_features([0], [0]).shape == (1,)
+        with pytest.raises(ValueError, match='likelihood: got "bernoulli" with features from 0 to 3'):
+            loaded()
+        with pytest.raises(ValueError, match=f'negatives: got {negatives!r} .* want "all" or 1 to 18 non-edges'):
+            model(dense)
+
+
 def test_save_and_load(tmp_path):
     graph = small_graph(torch.float32)
     model = sf.SeeGera(graph, **SMALL, variant="independent", negatives=7)
@@ -310,6 +372,7 @@ def test_save_and_load(tmp_path):
         ({"variant": "v9"}, ValueError, "variant: got 'v9', want one of 'correlated', 'independent'"),
         ({"embedding_dim": 0}, ValueError, "embedding_dim: got 0, want at least 1"),
         ({"embedding_dim": 2.5}, TypeError, "embedding_dim: got 2.5, want an int"),
+        ({"embedding_dim": 10**20}, ValueError, r"embedding_dim: got 10{20}, want a number below 2\^31"),
         ({"num_importance_samples": 0}, ValueError, "num_importance_samples: got 0"),
         ({"dropout": 1.0}, ValueError, r"dropout: got 1.0, want a number in \[0, 1\)"),
         ({"structure_masking_rate": -0.1}, ValueError, "structure_masking_rate: got -0.1"),
@@ -346,6 +409,36 @@ def test_building_leaves_the_random_state_alone_and_a_bad_header_is_named(tmp_pa
         sf.SeeGera.load(tmp_path / "bad")
     with pytest.raises(TypeError, match=r"seed: got 1\.5, want an int"):
         sf.SeeGera(small_graph(), seed=1.5)
+
+
+def test_a_file_that_is_no_model_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    sf.SeeGera(small_graph(), **SMALL).save(path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        header, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    first = next(iter(tensors))
+    others = {
+        "lacks the tensor": (header, {}),
+        f"lacks the tensor {first}": (header, {name: tensors[name] for name in tensors if name != first}),
+        "has a tensor more, which": (header, {**tensors, "more": torch.zeros(1)}),
+        f"has {first} as torch.float64 ": (header, {**tensors, first: tensors[first][:1].clone()}),
+        f"has {first} as torch.int64 ": (header, {**tensors, first: tensors[first].long()}),
+        r"has a header that isn't that of a model \(Expecting value": ({**header, "config": "a"}, tensors),
+        r"has a header that isn't that of a model \(size: is not a field": (
+            {**header, "config": '{"size": 1}'},
+            tensors,
+        ),
+        r"has a header that isn't that of a model \(invalid literal": ({**header, "num_nodes": "a"}, tensors),
+    }
+    for message, (texts, parts) in others.items():
+        safetensors.torch.save_file(parts, path, texts)
+        with pytest.raises(ValueError, match=rf"path: .*model\.safetensors {message}") as caught:
+            sf.SeeGera.load(path)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"path: .* is a folder, want a file"):
+        sf.SeeGera.load(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sf.SeeGera.load(tmp_path / "absent")
 
 
 def test_biases_of_the_mlp_decoder_start_at_zero():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import json
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ import torch
 
 from seegera_fast import Graph, SeeGera, cli, datasets, reproduce, summary
 from seegera_fast.reproduce import Place, plan, run_matrix
+from seegera_fast.tables import read_tables
 from seegera_fast.tasks.protocols import METHODS, TASKS
 from seegera_fast.trials import Record, Setting, Trial, read_record, read_records, run_trial
 
@@ -43,7 +46,7 @@ def communities(name: str) -> Graph:
 def small_data(monkeypatch):
     """Every data set is small, but pubmed, which isn't there."""
 
-    def load(name, root=None):
+    def load(name, root=None, progress=True):
         if name == "pubmed":
             raise FileNotFoundError("pubmed: wanted in a folder")
         return communities(name)
@@ -294,28 +297,77 @@ def test_trials_in_processes(tmp_path):
     assert one["scores"] == other["scores"]
 
 
-def test_a_signal_ends_the_trials_after_their_epoch(tmp_path):
-    """A real signal to the real command, whose trial is in a process below it."""
+def is_there(group):
+    """Whether a process of the group runs; one that has ended and that nobody has waited for does not."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, number = path.read_text().rpartition(")")[2].split()[:3]
+            if int(number) == group and state != "Z":
+                return True
+    return False
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, whole_group):
+    """A real signal to the real command, whose trial is in a process below it; or to both and what starts them."""
     out = tmp_path / "out"
     options = ["--set", "patience=none", "--set", "embedding_dim=4", "--set", "hidden_dim=4"]
     command = [sys.executable, "-m", "seegera_fast", "reproduce", "--task", "link", "--data", "digits"]
     command += ["--variant", "v3", "--split", "paper", "--trials", "2", "--epochs", "1000000", "--out", str(out)]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         end = time.monotonic() + 120
         while not list(out.glob("trials/*.safetensors")) and time.monotonic() < end:
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
+        if whole_group:
+            # Twice, as from a batch system that sends it to the processes and to their group.
+            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            process.send_signal(signal.SIGTERM)
         printed, shown = process.communicate(timeout=60)
+        # The trial's process was waited for, and the others have nothing left to do.
+        end = time.monotonic() + 30
+        while is_there(process.pid) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not is_there(process.pid)
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, shown
     assert "seed0: stopped; the next run goes on" in shown
     assert "2 trials are left" in shown
     assert "tables in" in printed
     assert not list(out.glob("trials/*.json"))
     assert [path.name.split("-seed")[1] for path in out.glob("trials/*.safetensors")] == ["0.checkpoint.safetensors"]
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_trial_whose_server_was_killed_is_waited_for(tmp_path, monkeypatch, stopping):
+    """The server's end says nothing about the trial's, which is asked to stop and then looked at no more."""
+    monkeypatch.setattr(reproduce, "PRELOADED", [])
+    fields = {**SMALL, "epochs": 10**6, "patience": None}
+    trial = Trial(setting(data="digits", **fields), 0)
+    worker = reproduce._Worker(trial, Place(tmp_path), 1)
+    try:
+        end = time.monotonic() + 120
+        while not trial.checkpoint_path(tmp_path).exists() and time.monotonic() < end:
+            time.sleep(0.1)
+        server = forkserver._forkserver._forkserver_pid
+        os.kill(server, signal.SIGTERM)
+        os.kill(server, signal.SIGINT)
+        assert worker.process.is_alive()
+        if stopping:
+            worker.stop()
+        os.kill(server, signal.SIGKILL)
+        wanted = (reproduce.STOPPED if stopping else reproduce.LOST), "the server of its process ended"
+        assert worker.end() == wanted
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.process.pid, signal.SIGKILL)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -364,7 +416,7 @@ PAPER = """
 
 
 def test_papers_figures():
-    found = copy.deepcopy(summary._paper())
+    found = copy.deepcopy(read_tables("paper.toml"))
     assert {task: set(scores) for task, scores in found.items()} == {
         name: set(task.scores) for name, task in TASKS.items()
     }

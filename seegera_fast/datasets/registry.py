@@ -128,6 +128,7 @@ def load(
     normalize_features: bool = False,
     download: bool = True,
     dtype: torch.dtype = torch.float32,
+    progress: bool = True,
 ) -> Graph:
     """A data set as a graph: simple, undirected, with all its nodes.
 
@@ -154,6 +155,7 @@ def load(
         normalize_features: divide each row of the features by its sum (a zero row stays zero).
         download: fetch files that are missing and check their SHA-256. A file that is there is read as it is.
         dtype: torch.float32 or torch.float64, of the features and the graph.
+        progress: a bar on stderr for each download, where that is a terminal.
 
     Raises:
         TypeError: ``name``, ``root`` or ``dtype`` is of a wrong kind.
@@ -173,7 +175,7 @@ def load(
     if data_set is None:
         raise ValueError(f"name: got {name!r}, which is no data set; {nearest(key, DATA_SETS)}")
     folder = data_root(root) / data_set.folder
-    _provide(key, data_set, folder, download)
+    _provide(key, data_set, folder, download, progress)
     raw = data_set.read(folder)
     features = SparseMatrix.from_any(raw.features, name="features", dtype=dtype)
     if normalize_features:
@@ -191,7 +193,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     return user_cache_path("seegera_fast")
 
 
-def _provide(name: str, data_set: DataSet, folder: Path, download: bool) -> None:
+def _provide(name: str, data_set: DataSet, folder: Path, download: bool, progress: bool) -> None:
     """Downloads the files of the data set that are not in the folder, or says which are missing."""
     missing = [file for file in data_set.sha256 if not (folder / file).is_file()]
     if not missing:
@@ -201,7 +203,7 @@ def _provide(name: str, data_set: DataSet, folder: Path, download: bool) -> None
         raise FileNotFoundError(f"{wanted}; download=True fetches them from {data_set.source}")
     for file in missing:
         try:
-            download_file(data_set.source + file, folder / file, data_set.sha256[file])
+            download_file(data_set.source + file, folder / file, data_set.sha256[file], progress=progress)
         except OSError as error:
             kind = ConnectionError if isinstance(error, ConnectionError) else OSError
             raise kind(

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 from ..hints import nearest
+from ..tables import read_tables
 
 TASKS = ("link_prediction", "attribute_inference", "node_classification")
 VARIANTS = {"v1": "independent", "v2": "correlated", "v3": "correlated"}
@@ -24,7 +17,7 @@ DEFAULT = "default"
 def names(task: str) -> list[str]:
     """The presets of a task: the data sets, and "default" for any other graph."""
     _check("task", task, TASKS)
-    return [name for name in _tables()[task] if name != COMMON]
+    return [name for name in read_tables("presets.toml")[task] if name != COMMON]
 
 
 def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
@@ -41,16 +34,11 @@ def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
     """
     _check("preset", name, names(task))
     _check("variant", variant, VARIANTS)
-    tables = _tables()[task]
+    tables = read_tables("presets.toml")[task]
     merged = {"variant": VARIANTS[variant]}
     for table in (tables[COMMON], tables[name], tables[name].get(variant, {})):
         merged.update({field: value for field, value in table.items() if not isinstance(value, dict)})
     return merged
-
-
-@functools.cache
-def _tables() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).parents[1].joinpath("presets.toml").read_text(encoding="utf-8"))
 
 
 def _check(argument: str, value: str, known: Iterable[str]) -> None:

@@ -63,5 +63,6 @@ METHODS = {
     "sigvae": Method("SIG-VAE", "v2", LINKS_ONLY),
     "vgae": Method("VGAE", "v2", {**LINKS_ONLY, "noise_dim": 0, "num_mixture_samples": 0}),
 }
-VARIANTS = ("v1", "v2", "v3", "nf")
 BASELINES = ("sigvae", "vgae")
+# The paper's own.
+OWN_METHODS = tuple(name for name in METHODS if name not in BASELINES)
