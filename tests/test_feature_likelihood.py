@@ -465,6 +465,25 @@ def test_chunks(column, kernels, by_squares, shape, likelihood, own, dtype):
 
 
 @pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_rows_of_products_are_aligned(column, kernels, likelihood, own, dtype):
+    """A weight of rows of 37 numbers, and two pieces of columns of which the last one has 5."""
+    module = kernels(chunk=32)
+    given = converted(outputs(likelihood, "unit", 8, rows=32, num_columns=37, own=own)(), dtype, column.device)
+    matrix, variance = given["features"], given["log_var_weight"]
+    pos_weight = torch.ones(1, dtype=torch.float64, device=column.device)
+    arguments = (given["hidden"], given["weight"], variance, matrix.rowptr, matrix.col, matrix.values, None, None, None)
+    with contract.Products() as made:
+        wanted = (True, True, variance is not None)
+        module.feature_likelihood(*arguments, pos_weight, LIKELIHOODS.index(likelihood), *wanted)
+    assert made.unaligned == []
+    # Three products of each chunk; for gaussian of twice as many, and those of the log variances.
+    assert made.count == 2 * 2 * 3 * (4 if likelihood == "gaussian" else 1)
+
+
+@pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize("likelihood", [*LIKELIHOODS, "squares"])
 def test_sizes_of_a_gpu(column, kernels, by_squares, likelihood):
     kernels(chunk=64, gpu_blocks=True)
