@@ -571,7 +571,7 @@ def ahead_of_time() -> list[tuple]:
 
     def add(label: str, kernel, constants: dict, options: dict, width: int, **types: str) -> None:
         # Of one sample with self-loops. Triton compiles a number that is 1 into the kernel.
-        constants |= dict.fromkeys(("samples", "tiles", "self_loops"), 1)
+        constants |= dict.fromkeys(("samples", "self_loops"), 1)
         types |= dict.fromkeys(("rowptr", "col", "drawn_rowptr", "drawn_col", "seed", "gaps", "rows", "others"), "*i64")
         types |= {"pos_weight": "*fp64", "partial": "*fp64", "drawn_weight": "i64", "line": "i32:16"}
         types |= dict.fromkeys(("width", "row_stride", "sample_stride"), "i32:16" if width % 16 == 0 else "i32")
@@ -589,9 +589,12 @@ def ahead_of_time() -> list[tuple]:
     ):
         constants = {"WITH_GRADIENT": True, "BLOCK": chunk_block(1, sums, "cuda")}
         add(element, chunk_kernel, constants, OPTIONS, 64, scores=f"*{wide}", slopes=f"*{element}")
-        for width in (64, 512):
+        for width in (64, 256, 512, 1024):
+            blocks = pair_blocks(1, width, sums, "cuda")
+            # Several tiles stay a number.
+            one_tile = {"tiles": 1} if width <= blocks["BLOCK_WIDTH"] else {}
             for drawn in (False, True):
-                constants = {"DRAWN": drawn, "WITH_GRADIENT": True, **pair_blocks(1, width, sums, "cuda")}
+                constants = {"DRAWN": drawn, "WITH_GRADIENT": True, **one_tile, **blocks}
                 label = f"{element} width {width}{', drawn' if drawn else ''}"
                 add(label, pair_kernel, constants, OPTIONS, width, z=f"*{element}", gradient=f"*{wide}")
     add("", draw_kernel, {"BLOCK": draw_block(1, "cuda")}, OPTIONS, 64)
