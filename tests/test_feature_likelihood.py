@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import types
 
 import cases
 import contract
@@ -513,6 +514,39 @@ def test_half_precision(column, by_squares, likelihood, dtype):
     for key, value in got.items():
         assert value.dtype == (torch.float32 if key == "output" else dtype)
         assert_close(value, want[key], terms=TestFeatureLikelihood.terms(arguments), name=key)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "capability", "fast"),
+    [
+        (torch.float32, "cuda", (8, 0), True),
+        (torch.float32, "cuda", (9, 0), True),
+        (torch.bfloat16, "cuda", (10, 0), True),
+        (torch.float32, "cuda", (8, 6), False),
+        (torch.bfloat16, "cuda", (8, 9), False),
+        (torch.float32, "cuda", (12, 0), False),
+        (torch.float64, "cuda", (8, 9), True),
+        (torch.float32, "cpu", None, True),
+    ],
+)
+def test_squares_are_for_devices_with_fast_float64(kernels, monkeypatch, dtype, device, capability, fast):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    operand = types.SimpleNamespace(dtype=dtype, device=torch.device(device))
+    assert kernels().multiplies_fast(operand) == fast
+
+
+@pytest.mark.parametrize("column", TRITON)
+def test_chunks_are_taken_where_float64_is_slow(column, kernels, by_squares, monkeypatch):
+    """Though the operator hands the transpose of X over."""
+    arguments = converted(outputs("mse", "counts", 40, rows=70, num_columns=50)(), torch.float32, column.device)
+    monkeypatch.setattr(kernels(), "multiplies_fast", lambda operand: False)
+    found = []
+    with use_backend(column.backend):
+        for squares in (False, True):
+            by_squares(squares)
+            found.append(outcome_of(arguments))
+    for name, value in found[0].items():
+        assert_same_bits(value, found[1][name], name=name)
 
 
 @pytest.mark.parametrize("column", TRITON)
