@@ -115,14 +115,17 @@ class CMakeBuild(build_ext):
             replace_file(BUILD / f"{extension.name.rpartition('.')[2]}.so", target)
 
     def discard_stale_build(self):
-        """An isolated build leaves paths of a deleted environment behind, which CMake does not recover from."""
+        """Discards what CMake does not recover from: paths of the deleted environment of an isolated build, and another
+        CUDA compiler, for which it would drop its cache and with it the other settings."""
         cache = BUILD / "CMakeCache.txt"
         if not cache.is_file():
             return
         entries = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(), flags=re.MULTILINE))
         programs = [entries.get(name) for name in ("CMAKE_COMMAND", "CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")]
         moved = entries.get("CMAKE_HOME_DIRECTORY") != str(ROOT)
-        if moved or not all(program and Path(program).exists() for program in programs):
+        nvcc = entries.get("CMAKE_CUDA_COMPILER")
+        changed = NVCC is not None and nvcc is not None and nvcc != NVCC
+        if moved or changed or not all(program and Path(program).exists() for program in programs):
             shutil.rmtree(BUILD)
 
     def run_tool(self, command):

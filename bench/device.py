@@ -12,6 +12,7 @@ stands in for Cora and for Physics.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import glob
 import importlib.util
 import json
@@ -82,6 +83,12 @@ SECTIONS = (
 )
 # Seconds of the other parts, in a run of 8 minutes.
 BUILD, TESTS, ONE_FILE, SANITIZER = 150, 150, 120, 80
+# Seconds in which the small cases are compiled, where no test has run them before compute-sanitizer does.
+COMPILING = 60
+# What compute-sanitizer prints where it found something. A run that is cut off has no exit status that says so.
+FINDING = re.compile(
+    r"^=+ .*(Invalid |Misaligned |Race reported|Program hit|(ERROR|RACECHECK) SUMMARY: [1-9])", re.MULTILINE
+)
 # How long after its time a section is ended from outside.
 GRACE = 15
 
@@ -111,24 +118,28 @@ class Process:
         self.alive.add(self)
 
     def done(self) -> bool:
-        if self.process.poll() is not None:
+        if self not in self.alive:
             return True
-        if time.monotonic() > self.end:
+        if self.process.poll() is None:
+            if time.monotonic() <= self.end:
+                return False
             self.late = True
-            self.stop()
-            return True
-        return False
+        self.stop()
+        return True
 
     def stop(self) -> None:
-        """Ends the whole group, so that nothing goes on using the card."""
-        if self.process.poll() is None:
+        """Ends the whole group, so that nothing goes on using the card: a leader that crashed may leave children."""
+        if self not in self.alive:
+            return
+        self.alive.discard(self)
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     @classmethod
     def stop_all(cls) -> None:
-        while cls.alive:
-            cls.alive.pop().stop()
+        for process in list(cls.alive):
+            process.stop()
 
     def wait(self) -> Process:
         while not self.done():
@@ -162,6 +173,11 @@ def find_tool(name: str, variables: tuple[str, ...] = ()) -> str | None:
 # --- The report ------------------------------------------------------------------------------------------------------
 
 
+def shown(value: float | None) -> str:
+    """A figure as it is printed; None: it was no number."""
+    return "none" if value is None else f"{value:.4g}"
+
+
 class Report:
     """All that was found, written anew after each part."""
 
@@ -186,10 +202,11 @@ class Report:
         table = []
         for key, bar in BARS.items() if self.wanted_bars else ():
             own = [row for row in rows if row["bar"] == key]
-            values = [row["value"] for row in own]
-            # A rehearsal's figures mean nothing.
-            met = bar.met(values) if values and not self.dry else None
-            details = {f"{row['work']}: {row['figure']}": row["value"] for row in own}
+            details = {f"{row['work']}: {row['figure']}": row["value"] for row in own if row["value"] is not None}
+            # A rehearsal's figures mean nothing; nor do they all meet a bar where one could not be measured.
+            met = bar.met(details.values()) if details and not self.dry else None
+            if met and len(details) < len(own):
+                met = None
             wanted = f"{bar.sign} {bar.limit:g}"
             table.append({"work": bar.work, "figure": bar.figure, "bar": wanted, "measured": details, "met": met})
         return table
@@ -249,7 +266,7 @@ class Report:
             lines += ["", f"## {name}: {section['status']}", ""]
             if section.get("rows"):
                 lines += ["| work | figure | value |", "| --- | --- | --- |"]
-                lines += [f"| {row['work']} | {row['figure']} | {row['value']:.4g} |" for row in section["rows"]]
+                lines += [f"| {row['work']} | {row['figure']} | {shown(row['value'])} |" for row in section["rows"]]
                 lines.append("")
             lines += [f"- {' '.join(note.split())}" for note in section.get("notes", ())]
         return "\n".join(lines)
@@ -383,6 +400,11 @@ class Run:
         waiting |= {path.stem: [*pytest, *chosen, path] for path in files}
         for name in waiting:
             self.report.content["tests"][name] = {"status": "not run", "result": "no time left"}
+        if not importlib.util.find_spec("pytest"):
+            for path in files:
+                del waiting[path.stem]
+                self.report.content["tests"][path.stem]["result"] = "could not be measured: there is no pytest"
+            print("the test files could not be measured: there is no pytest")
         prepared = self.worker("prepare", self.scratch / "largest", seconds=60 * self.scale)
         running: dict[str, Process] = {}
         while running or (waiting and time.monotonic() < end):
@@ -418,7 +440,9 @@ class Run:
     def sections(self) -> None:
         if "bench" not in self.options.parts:
             return
-        kept = SANITIZER * self.scale if self.sanitizer and "sanitizer" in self.options.parts else 0
+        kept = 0.0
+        if self.sanitizer and "sanitizer" in self.options.parts:
+            kept = (SANITIZER + (0 if "tests" in self.options.parts else COMPILING)) * self.scale
         end = self.deadline - kept - 5
         remaining = {section.name: section for section in SECTIONS}
         self.report.content["sections"] = {name: {"status": "not begun"} for name in remaining}
@@ -490,7 +514,7 @@ class Run:
     def show(self, name: str, found: dict[str, Any]) -> None:
         print(f"\n{name}: {found['status']}, {found['seconds']:.0f} s")
         for row in found["rows"]:
-            print(f"  {row['work']}  {row['value']:.4g} {row['figure']}")
+            print(f"  {row['work']}  {shown(row['value'])} {row['figure']}")
         for note in found["notes"]:
             print(f"  {note[:300]}")
         if "error" in found:
@@ -498,9 +522,18 @@ class Run:
 
     # compute-sanitizer
 
+    def compile_small(self) -> None:
+        """The small cases once without the tool, under which Triton would take its time to compile their kernels."""
+        process = self.worker("small", seconds=max(0.0, min(COMPILING * self.scale, self.left() - 20))).wait()
+        ended = "timed out" if process.late else f"status {process.process.returncode}"
+        self.report.content["compiling"] = {"result": ended, "seconds": process.seconds}
+        print(f"small cases before compute-sanitizer: {ended}, {process.seconds:.0f} s")
+
     def sanitize(self) -> None:
         if "sanitizer" not in self.options.parts:
             return
+        if self.sanitizer and not self.dry and "tests" not in self.options.parts:
+            self.compile_small()
         for tool in ("memcheck", "racecheck"):
             entry: dict[str, Any] = {"status": "not run"}
             self.report.content["sanitizer"][tool] = entry
@@ -513,6 +546,8 @@ class Run:
                 entry["result"] = "no time left"
             else:
                 prefix = (self.sanitizer, "--tool", tool, "--error-exitcode", "9", "--print-limit", "20")
+                # The libraries ask the driver for what it may not have, and go on: that is no finding.
+                prefix += ("--report-api-errors", "no")
                 # Each tensor its own allocation, so that the end of one is not inside another.
                 process = self.worker(
                     "small", seconds=seconds, prefix=prefix, PYTORCH_NO_CUDA_MEMORY_CACHING="1"
@@ -522,7 +557,7 @@ class Run:
                 complete = reached[0] == "small: all done"
                 if status == 0 and complete:
                     entry |= {"status": "passed", "result": reached[0]}
-                elif process.late and "ERROR SUMMARY" not in text and "Invalid " not in text:
+                elif process.late and not FINDING.search(text):
                     entry |= {"status": "timed out", "result": f"without a finding, at {reached[0]}"}
                 elif "Device not supported" in text:
                     entry["result"] = "compute-sanitizer does not support this device"

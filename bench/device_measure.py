@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import math
 import re
 import statistics
 import sys
@@ -48,8 +49,11 @@ class Record:
         return self.end - time.monotonic()
 
     def row(self, work: str, figure: str, value: float, bar: str | None = None) -> None:
-        """One figure; ``bar`` is the key of the bar that it belongs to."""
-        self.content["rows"].append({"work": work, "figure": figure, "value": float(value), "bar": bar})
+        """One figure; ``bar`` is the key of the bar that it belongs to. JSON knows no NaN and no infinity: None."""
+        found = float(value) if math.isfinite(value) else None
+        self.content["rows"].append({"work": work, "figure": figure, "value": found, "bar": bar})
+        if found is None:
+            self.content["notes"].append(f"{work}: {figure}: came out as {value}")
         self.save()
 
     def note(self, text: str) -> None:

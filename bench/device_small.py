@@ -1,4 +1,4 @@
-"""Every operation once, small: what bench/device.py runs under compute-sanitizer."""
+"""Every operation, small: what bench/device.py runs under compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from device_measure import DEVICE, backends_of, normal, synchronize
 import seegera_fast as sf
 
 
+def with_leaves(
+    function: Callable[..., torch.Tensor], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> Callable[[], object]:
+    """Value and gradients of a function of random tensors."""
+    leaves = [normal(*shape, dtype=dtype, scale=0.3).requires_grad_() for shape in shapes]
+    return lambda: torch.autograd.grad(function(*leaves).sum(), leaves)
+
+
 def small_calls() -> dict[str, Callable[[], object]]:
-    """Every operation, value and gradients, on a graph with a hub and widths that fill no block; by name."""
+    """Every operation, value and gradients, on a graph with a hub and widths that fill no block; by name.
+
+    Then what only larger ones reach.
+    """
     nodes, features, width = 300, 48, 24
     base = cases.random_graph(nodes, degree=6, features=features)
     star = scipy.sparse.coo_matrix((np.ones(nodes), (np.zeros(nodes, dtype=int), np.arange(nodes))), (nodes, nodes))
     graph = sf.Graph(base.adjacency.to_scipy() + star + star.T, base.features.to_scipy()).to(DEVICE)
     adjacency, propagation, words = graph.adjacency, graph.propagation, graph.features
     ops = sf.ops
-
-    def with_leaves(function: Callable[..., torch.Tensor], *shapes: tuple[int, ...]) -> Callable[[], object]:
-        leaves = [normal(*shape, scale=0.3).requires_grad_() for shape in shapes]
-        return lambda: torch.autograd.grad(function(*leaves).sum(), leaves)
 
     hidden, output = (nodes, 2, width), (width, features)
     calls = {
@@ -69,7 +76,38 @@ def small_calls() -> dict[str, Callable[[], object]]:
     for operation in ("mixture_density", "component_log_density"):
         function = getattr(ops, operation)
         calls[operation] = with_leaves(function, hidden, (nodes, 5, width), (nodes, 1, width))
-    return calls
+    return calls | larger_calls(adjacency)
+
+
+def larger_calls(adjacency: sf.SparseMatrix) -> dict[str, Callable[[], object]]:
+    """What few rows of little width do not reach, the most important first.
+
+    Args:
+        adjacency: of the small graph.
+    """
+    # More rows than a group of the chunked links and a share of the scans have, more features than a chunk of outputs.
+    nodes, features, width = 4200, 2100, 24
+    graph = cases.random_graph(nodes, degree=2, features=features).to(DEVICE)
+    ops = sf.ops
+    chunked = (nodes, 1, 72)
+
+    def links(z):
+        return ops.link_likelihood(z, graph.adjacency, pos_weight=3.0)
+
+    calls = {"link_likelihood, chunked": with_leaves(links, chunked)}
+    if DEVICE != "cpu":
+        # Half precision is for the Triton kernels alone.
+        calls["link_likelihood, chunked, bfloat16"] = with_leaves(links, chunked, dtype=torch.bfloat16)
+    return calls | {
+        "link_likelihood, tiles of columns": with_leaves(
+            lambda z: ops.link_likelihood(z, adjacency), (adjacency.shape[0], 1, 520)
+        ),
+        "mask_edges, many rows": lambda: ops.mask_edges(*graph.with_self_loops(), 999, 3),
+        "mask_entries, many rows": lambda: ops.mask_entries(graph.features, 999, 3),
+        "feature_likelihood, chunks of columns": with_leaves(
+            lambda h, w: ops.feature_likelihood(h, w, graph.features), (nodes, 1, width), (width, features)
+        ),
+    }
 
 
 def small() -> int:

@@ -3,7 +3,7 @@
     python bench/device_worker.py describe              a line of JSON: card, versions, backends
     python bench/device_worker.py sections PLAN         the sections of a JSON file, each of which writes its own file
     python bench/device_worker.py prepare FILE          makes the largest graph and keeps it in a file
-    python bench/device_worker.py small                 every operation once, small, for compute-sanitizer
+    python bench/device_worker.py small                 every operation, small, for compute-sanitizer
 
 ``--dry-run`` before the word: on the CPU, with tiny sizes, by perf_counter.
 """

@@ -48,18 +48,19 @@ class CapturedStep:
         weights = [parameter.detach().clone() for parameter in parameters]
         states = {id(parameter): _copy(optimizer.state.get(parameter, {})) for parameter in parameters}
         self._graph = torch.cuda.CUDAGraph()
-        side = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
+        side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+        side.wait_stream(current)
         try:
             with torch.cuda.stream(side):
                 for _ in range(WARMUP_STEPS):
                     optimizer.zero_grad(set_to_none=True)
                     step()
-            torch.cuda.current_stream(device).wait_stream(side)
             optimizer.zero_grad(set_to_none=True)
-            with torch.cuda.device(device), torch.cuda.graph(self._graph):
+            # By default torch records on a stream of the device that was the first to record in the process.
+            with torch.cuda.device(device), torch.cuda.graph(self._graph, stream=side):
                 output = step()
         finally:
+            current.wait_stream(side)
             # Weights and state are read and written where they lie now: what the steps above left there is taken back.
             with torch.no_grad():
                 for parameter, weight in zip(parameters, weights, strict=True):

@@ -18,7 +18,8 @@ class SeedSlots:
     """
 
     def __init__(self, device: torch.device, capacity: int = 1024) -> None:
-        self._values = torch.zeros(capacity, dtype=torch.int64, device=device)
+        # 16 bytes a slot: Triton compiles a kernel anew for an address that is no multiple of them.
+        self._values = torch.zeros((capacity, 2), dtype=torch.int64, device=device)
         self._slots: dict[tuple[int, ...], int] = {}
 
     @property
@@ -31,11 +32,12 @@ class SeedSlots:
         slot = self._slots.setdefault(path, len(self._slots))
         if slot >= self._values.shape[0]:
             raise RuntimeError(f"a step draws at more than {self._values.shape[0]} places")
-        return self._values[slot : slot + 1]
+        return self._values[slot, :1]
 
     def fill(self, seed: int) -> None:
         """Writes what ``seed`` gives each place seen so far, in one copy that is not waited for."""
-        seeds = torch.tensor([derive_seed(seed, *path) for path in self._slots], dtype=torch.int64)
+        slots = [(derive_seed(seed, *path), 0) for path in self._slots]
+        seeds = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
         if self._values.is_cuda:
             seeds = seeds.pin_memory()
         self._values[: len(self._slots)].copy_(seeds, non_blocking=True)

@@ -86,6 +86,31 @@ class Allocations(TorchDispatchMode):
         return out
 
 
+class Products(TorchDispatchMode):
+    """Counts the products of matrices, and keeps the layouts of operands whose rows do not begin at 16 bytes each.
+
+    cuBLAS takes its fast kernels where address and leading dimension are such multiples.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.unaligned = 0, []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if function._schema.name in ("aten::mm", "aten::addmm"):
+            self.count += 1
+            for tensor in (*args, out):
+                if isinstance(tensor, torch.Tensor) and not _has_aligned_rows(tensor):
+                    self.unaligned.append((tuple(tensor.shape), tensor.stride(), tensor.data_ptr() % 16))
+        return out
+
+
+def _has_aligned_rows(matrix: torch.Tensor) -> bool:
+    steps = sorted(matrix.stride())
+    return steps[0] == 1 and all(size % 16 == 0 for size in (steps[1] * matrix.element_size(), matrix.data_ptr()))
+
+
 def upstream(output: torch.Tensor) -> torch.Tensor:
     """A gradient that differs in every element."""
     return normal(*output.shape, seed=99).to(output.device, output.dtype)

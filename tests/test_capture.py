@@ -116,11 +116,14 @@ def test_slots_hold_the_seeds_of_all_places(configuration, column):
 def test_slots_are_as_many_as_wanted():
     slots = SeedSlots(torch.device("cpu"), capacity=2)
     places = [derive_seed(slots.root, index) for index in range(3)]
+    slots.fill(11)
     first = seed_tensor(places[0], torch.device("cpu"))
     assert seed_tensor(places[0], torch.device("cpu")).data_ptr() == first.data_ptr()
-    seed_tensor(places[1], torch.device("cpu"))
+    second = seed_tensor(places[1], torch.device("cpu"))
     slots.fill(11)
-    assert first.tolist() == [derive_seed(11, 0)]
+    assert [first.tolist(), second.tolist()] == [[derive_seed(11, 0)], [derive_seed(11, 1)]]
+    # Triton compiles kernels anew for other addresses.
+    assert [slot.data_ptr() % 16 for slot in (first, second)] == [0, 0]
     with pytest.raises(RuntimeError, match="more than 2 places"):
         seed_tensor(places[2], torch.device("cpu"))
 
@@ -156,6 +159,74 @@ def test_refusals():
             check_capturable(torch.device("cuda"), other(model.parameters(), lr=0.1))
     check_capturable(torch.device("cuda"), torch.optim.SGD(model.parameters(), lr=0.1))
     check_capturable(torch.device("cuda"), torch.optim.RMSprop(model.parameters(), capturable=True))
+
+
+class Stream:
+    """A stand-in for a CUDA stream: a name, and what waited for what."""
+
+    def __init__(self, name):
+        self.name, self.waited = name, []
+
+    def wait_stream(self, other):
+        self.waited.append(other.name)
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    """Lets a CPU record a step, which it runs; returns the current stream, the side one, and where was recorded."""
+    current, side, recorded = Stream("current"), Stream("side"), []
+
+    @contextlib.contextmanager
+    def record(graph, stream=None):
+        recorded.append(stream)
+        yield
+
+    for name, stand_in in {
+        "CUDAGraph": object,
+        "Stream": lambda device: side,
+        "current_stream": lambda device: current,
+        "stream": contextlib.nullcontext,
+        "device": contextlib.nullcontext,
+        "graph": record,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(sf.capture, "check_capturable", lambda device, optimizer: None)
+    return current, side, recorded
+
+
+def test_a_step_is_recorded_on_a_stream_of_its_device(recording):
+    current, side, recorded = recording
+    model = model_of("v3")
+    model.capture(torch.optim.Adam(model.parameters()))
+    assert recorded == [side]
+    assert (side.waited, current.waited) == (["current"], ["side"])
+
+
+def test_a_step_that_raises_is_waited_for_and_taken_back(recording, monkeypatch):
+    """Its kernels may still run on the side stream when what they write is put back."""
+    current, _, recorded = recording
+    model = model_of("v3")
+    optimizer = torch.optim.Adam(model.parameters())
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    steps, take = [], optimizer.step
+
+    def second_raises():
+        take()
+        steps.append([parameter.detach().clone() for parameter in model.parameters()])
+        if len(steps) == 2:
+            raise ValueError("the second one")
+
+    def wait_stream(other, seen=current.waited):
+        assert_same_bits(next(model.parameters()).detach(), steps[-1][0], name="weight when waited for")
+        seen.append(other.name)
+
+    monkeypatch.setattr(optimizer, "step", second_raises)
+    monkeypatch.setattr(current, "wait_stream", wait_stream)
+    with pytest.raises(ValueError, match="the second one"):
+        model.capture(optimizer)
+    assert (current.waited, recorded) == (["side"], [])
+    for parameter, weight in zip(model.parameters(), before, strict=True):
+        assert_same_bits(parameter.detach(), weight)
 
 
 @pytest.mark.gpu

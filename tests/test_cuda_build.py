@@ -50,22 +50,23 @@ def test_spilled_registers_of_a_cuda_kernel_are_seen(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("version", "registers", "spilled", "found"),
+    ("version", "registers", "spilled", "shared", "found"),
     [
-        ("1.0", 40, 0, []),
-        ("1.0", 41, 0, ["k on sm_90: 41 registers, 40 in the table (triton 1.0, 1.0 there)"]),
-        ("2.0", 60, 0, []),
-        ("2.0", 61, 0, ["k on sm_90: 61 registers, 40 in the table (triton 2.0, 1.0 there)"]),
-        ("2.0", 10, 8, ["k on sm_90: 8 bytes of spilled registers"]),
+        ("1.0", 40, 0, 101376, []),
+        ("1.0", 41, 0, 0, ["k on sm_90: 41 registers, 40 in the table (triton 1.0, 1.0 there)"]),
+        ("2.0", 60, 0, 0, []),
+        ("2.0", 61, 0, 0, ["k on sm_90: 61 registers, 40 in the table (triton 2.0, 1.0 there)"]),
+        ("2.0", 10, 8, 0, ["k on sm_90: 8 bytes of spilled registers"]),
+        ("2.0", 10, 0, 101377, ["k on sm_90: 101377 bytes of shared memory, 101376 at most"]),
     ],
 )
-def test_the_rule_of_the_table(tmp_path, monkeypatch, version, registers, spilled, found):
+def test_the_rule_of_the_table(tmp_path, monkeypatch, version, registers, spilled, shared, found):
     table = tmp_path / "resources.json"
     table.write_text('{"versions": {"triton": "1.0"}, "triton": {"op": {"k": {"sm_80": 30, "sm_90": 40}}}}')
     monkeypatch.setattr(ahead_of_time, "TABLE", table)
     monkeypatch.setattr(ahead_of_time, "triton_version", lambda: version)
     fine = {"registers": 30, "spilled": 0}
-    measured = {"k": {"sm_80": fine, "sm_90": {"registers": registers, "spilled": spilled}}}
+    measured = {"k": {"sm_80": fine, "sm_90": {"registers": registers, "spilled": spilled, "shared": shared}}}
     assert ahead_of_time.problems("triton", "op", measured) == found
     assert ahead_of_time.problems("triton", "op", {}) == ["k: in the table, but not compiled"]
     stranger = ahead_of_time.problems("triton", "op", {**measured, "new": {"sm_80": fine}})

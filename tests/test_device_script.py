@@ -155,16 +155,113 @@ def test_a_test_run_is_judged_by_how_it_ended(device, begun):
     ids=["clean", "findings", "crash"],
 )
 def test_a_sanitizer_run_is_judged(device, begun, tmp_path, monkeypatch, ending, status):
-    """A stand-in for compute-sanitizer that runs its command, and one for the small cases."""
-    tool, worker = tmp_path / "compute-sanitizer", tmp_path / "worker.py"
-    tool.write_text(f'#!/bin/sh\nshift 6; "$@"{ending}\n')
+    statuses = sanitized(begun, tmp_path, device, monkeypatch, ending)
+    # What the libraries ask the driver for in vain is no finding.
+    assert (tmp_path / "options").read_text().count(" --report-api-errors no ") == 2
+    assert statuses == {"memcheck": status, "racecheck": status}
+
+
+def sanitized(begun, folder, device, monkeypatch, ending, parts=("tests", "sanitizer")):
+    """Statuses by tool, with stand-ins for compute-sanitizer, which runs its command, and for the small cases."""
+    tool, worker = folder / "compute-sanitizer", folder / "worker.py"
+    # Its own options come in pairs.
+    tool.write_text(
+        f'#!/bin/sh\necho "$@" >> {folder}/options\nwhile test "${{1#--}}" != "$1"; do shift 2; done; "$@"{ending}\n'
+    )
     tool.chmod(0o755)
     worker.write_text("print('small: gcn, triton'); print('small: all done')")
     monkeypatch.setattr(device, "WORKER", worker)
-    begun.dry, begun.sanitizer, begun.options.parts = False, str(tool), ("sanitizer",)
+    begun.dry, begun.sanitizer, begun.options.parts = False, str(tool), parts
     begun.sanitize()
-    entries = begun.report.content["sanitizer"]
-    assert {name: entry["status"] for name, entry in entries.items()} == {"memcheck": status, "racecheck": status}
+    return {name: entry["status"] for name, entry in begun.report.content["sanitizer"].items()}
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("========= Invalid __global__ write of size 4 bytes", "failed"),
+        ("========= Misaligned __global__ read of size 16 bytes", "failed"),
+        ("========= Program hit cudaErrorIllegalAddress (error 700) due to an illegal address", "failed"),
+        ("========= Error: Race reported between Write access at kernel and Read access at kernel", "failed"),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)", "failed"),
+        ("========= ERROR SUMMARY: 12 errors", "failed"),
+        ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", "timed out"),
+        ("========= ERROR SUMMARY: 0 errors", "timed out"),
+        ("small: Invalid ", "timed out"),
+    ],
+)
+def test_a_sanitizer_run_that_is_cut_off_keeps_what_it_found(device, begun, tmp_path, monkeypatch, line, status):
+    class Late(device.Process):
+        """Ends what sleeps after a second."""
+
+        def __init__(self, command, seconds, **environment):
+            super().__init__(command, 1, **environment)
+
+    monkeypatch.setattr(device, "Process", Late)
+    statuses = sanitized(begun, tmp_path, device, monkeypatch, f"; echo '{line}'; sleep 60")
+    assert statuses == {"memcheck": status, "racecheck": status}
+
+
+@pytest.mark.parametrize("parts", [("tests", "sanitizer"), ("bench", "sanitizer")])
+def test_the_small_cases_are_compiled_before_the_sanitizer_runs(device, begun, tmp_path, monkeypatch, parts):
+    """Once without the tool, unless the tests have run them."""
+    assert set(sanitized(begun, tmp_path, device, monkeypatch, "", parts).values()) == {"passed"}
+    compiled = begun.report.content.get("compiling")
+    assert compiled is None if "tests" in parts else compiled["result"] == "status 0"
+    begun.report.save()
+    assert begun.report.summary()[-1] == "2 of 2 test files and sanitizer runs passed."
+
+
+def test_children_do_not_outlive_a_leader_that_crashed(device):
+    code = "import os, subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); os.abort()"
+    process = device.Process([sys.executable, "-c", code], 20).wait()
+    child = int(process.text().split()[0])
+    for _ in range(100):
+        status = Path(f"/proc/{child}/stat")
+        # Whoever takes over orphans may be slow to bury them.
+        if not status.exists() or status.read_text().split()[2] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the child lives")
+    assert process.process.returncode == -6
+    assert process not in device.Process.alive
+    process.stop()
+
+
+def test_without_pytest_the_tests_are_not_measured(device, begun, tmp_path, monkeypatch, capsys):
+    (tmp_path / "worker.py").write_text("")
+    monkeypatch.setattr(device, "WORKER", tmp_path / "worker.py")
+    monkeypatch.setattr(device.importlib.util, "find_spec", lambda name: None)
+    begun.options.parts = ("tests",)
+    begun.tests()
+    found = dict(begun.report.content["tests"])
+    assert found.pop("small cases")["status"] == "passed"
+    assert {(entry["status"], entry["result"]) for entry in found.values()} == {
+        ("not run", "could not be measured: there is no pytest")
+    }
+    assert found
+    assert "could not be measured: there is no pytest" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_figure_that_is_no_number_is_none_in_the_json(device, begun, tmp_path, monkeypatch, value):
+    measure = importlib.import_module("device_measure")
+    record = measure.Record(tmp_path / "section.json", 10)
+    record.row("w", "f", 2e9, "sparse_matmul")
+    record.row("w", "g", value, "sparse_matmul")
+    record.finish()
+    found = json.loads((tmp_path / "section.json").read_text(), parse_constant=pytest.fail)
+    assert [row["value"] for row in found["rows"]] == [2e9, None]
+    assert found["notes"] == [f"w: g: came out as {value}"]
+    begun.report.content["sections"] = {"section": found}
+    begun.report.dry = False
+    begun.report.save()
+    bar = next(row for row in begun.report.content["bars"] if row["work"].startswith("sparse_matmul"))
+    # One figure is above the bar; that all are nobody knows.
+    assert (bar["measured"], bar["met"]) == ({"w: f": 2e9}, None)
+    assert "| w | g | none |" in begun.report.markdown()
+    begun.show("section", found)
 
 
 def test_the_build_is_for_the_card_and_left_out_where_the_library_loads(device, begun, tmp_path, monkeypatch, capsys):

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import types
 
 import cases
 import contract
@@ -465,6 +466,25 @@ def test_chunks(column, kernels, by_squares, shape, likelihood, own, dtype):
 
 
 @pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_rows_of_products_are_aligned(column, kernels, likelihood, own, dtype):
+    """A weight of rows of 37 numbers, and two pieces of columns of which the last one has 5."""
+    module = kernels(chunk=32)
+    given = converted(outputs(likelihood, "unit", 8, rows=32, num_columns=37, own=own)(), dtype, column.device)
+    matrix, variance = given["features"], given["log_var_weight"]
+    pos_weight = torch.ones(1, dtype=torch.float64, device=column.device)
+    arguments = (given["hidden"], given["weight"], variance, matrix.rowptr, matrix.col, matrix.values, None, None, None)
+    with contract.Products() as made:
+        wanted = (True, True, variance is not None)
+        module.feature_likelihood(*arguments, pos_weight, LIKELIHOODS.index(likelihood), *wanted)
+    assert made.unaligned == []
+    # Three products of each chunk; for gaussian of twice as many, and those of the log variances.
+    assert made.count == 2 * 2 * 3 * (4 if likelihood == "gaussian" else 1)
+
+
+@pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize("likelihood", [*LIKELIHOODS, "squares"])
 def test_sizes_of_a_gpu(column, kernels, by_squares, likelihood):
     kernels(chunk=64, gpu_blocks=True)
@@ -494,6 +514,39 @@ def test_half_precision(column, by_squares, likelihood, dtype):
     for key, value in got.items():
         assert value.dtype == (torch.float32 if key == "output" else dtype)
         assert_close(value, want[key], terms=TestFeatureLikelihood.terms(arguments), name=key)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "capability", "fast"),
+    [
+        (torch.float32, "cuda", (8, 0), True),
+        (torch.float32, "cuda", (9, 0), True),
+        (torch.bfloat16, "cuda", (10, 0), True),
+        (torch.float32, "cuda", (8, 6), False),
+        (torch.bfloat16, "cuda", (8, 9), False),
+        (torch.float32, "cuda", (12, 0), False),
+        (torch.float64, "cuda", (8, 9), True),
+        (torch.float32, "cpu", None, True),
+    ],
+)
+def test_squares_are_for_devices_with_fast_float64(kernels, monkeypatch, dtype, device, capability, fast):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    operand = types.SimpleNamespace(dtype=dtype, device=torch.device(device))
+    assert kernels().multiplies_fast(operand) == fast
+
+
+@pytest.mark.parametrize("column", TRITON)
+def test_chunks_are_taken_where_float64_is_slow(column, kernels, by_squares, monkeypatch):
+    """Though the operator hands the transpose of X over."""
+    arguments = converted(outputs("mse", "counts", 40, rows=70, num_columns=50)(), torch.float32, column.device)
+    monkeypatch.setattr(kernels(), "multiplies_fast", lambda operand: False)
+    found = []
+    with use_backend(column.backend):
+        for squares in (False, True):
+            by_squares(squares)
+            found.append(outcome_of(arguments))
+    for name, value in found[0].items():
+        assert_same_bits(value, found[1][name], name=name)
 
 
 @pytest.mark.parametrize("column", TRITON)

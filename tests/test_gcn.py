@@ -164,6 +164,17 @@ def test_the_gradient_of_relu_at_zero_is_zero(column):
         assert (gradient == 0).all()
 
 
+def test_relu_at_a_nan_lets_the_gradient_through(column):
+    """As that of torch: the gradient of a bias that is not a number counts the lines."""
+    if column.backend == "cpu":
+        pytest.skip("the CPU's kernels give 0")
+    given = contract.converted(layer("hub", activation="relu")(), torch.float64, column.device)
+    bias = torch.full_like(given["bias"], torch.nan).requires_grad_()
+    output = ops.gcn(**{**given, "bias": bias})
+    (gradient,) = torch.autograd.grad(output.sum(), bias)
+    assert_same_bits(gradient, torch.full_like(gradient, output.shape[0] * output.shape[1]))
+
+
 def test_two_identity_layers_move_two_steps(column):
     """On a path, two propagations reach the neighbours of neighbours and no further."""
     matrix = cases.graph("path").propagation.to(device=column.device)

@@ -367,6 +367,21 @@ def test_chunked_form(column, kernels, d, chunk, dtype):
 
 
 @pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize(("nodes", "products"), [(20, 2), (151, 15), (599, 155)])
+def test_rows_of_products_are_aligned(column, kernels, nodes, products, dtype):
+    """Ragged groups of rows make no ragged rows of scores: two products for each group, three for each two."""
+    module = kernels(fused=False, chunk=64)
+    given = converted(many_links(dtype, 68, n=nodes), dtype, column.device)
+    matrix = given["adjacency"]
+    weight = torch.ones(1, dtype=torch.float64, device=column.device)
+    seed = torch.ones(1, dtype=torch.int64, device=column.device)
+    with contract.Products() as made:
+        module.link_likelihood(given["z"][:, :1], matrix.rowptr, matrix.col, matrix.col, weight, seed, True, 0, True)
+    assert (made.unaligned, made.count) == ([], products)
+
+
+@pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize("d", [1, 33, 130, 300])
 def test_fused_form(column, kernels, d):
     if column.device == "cuda":

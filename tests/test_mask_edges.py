@@ -9,7 +9,7 @@ import torch
 from contract import DATA_SEED_REFUSALS, columns, refuse, sparse_refusals
 from tolerances import assert_close, assert_same_bits
 
-from seegera_fast import Graph, ops, reference, use_backend
+from seegera_fast import Graph, SparseMatrix, ops, reference, use_backend
 from seegera_fast.ops.mask_edges import OPERATOR
 
 
@@ -52,6 +52,17 @@ def dense_definition(graph, removed):
             dense[i, k] = weight
     scale = dense.sum(dim=1).rsqrt()
     return scale[:, None] * dense * scale
+
+
+def without_rows():
+    empty = torch.zeros(0, dtype=torch.int64)
+    return SparseMatrix(torch.zeros(1, dtype=torch.int64), empty, torch.zeros(0), (0, 0)), empty
+
+
+def test_a_matrix_without_rows_has_a_row_pointer(column):
+    looped, edge = without_rows()
+    rowptr, col, values = parts(ops.mask_edges(looped.to(column.device), edge.to(column.device), 0, 4))
+    assert (rowptr.tolist(), col.tolist(), values.tolist()) == ([0], [], [])
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)

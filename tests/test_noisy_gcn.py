@@ -231,3 +231,21 @@ def test_dropout_keeps_the_mean(column):
     dropped = ops.noisy_gcn(graph.propagation, graph.features, weight, noise_weight, dropout=0.5, **options)
     error = dropped.std(dim=1) / 400**0.5
     assert ((dropped.mean(dim=1) - plain[:, 0]).abs() < 5 * error).all()
+
+
+def gradient_at_a_nan(device):
+    """The gradient of a bias whose first element is not a number, and so nothing of its column; what it should be."""
+    given = contract.converted(layer("hub", activation="relu", bias=True)(), torch.float64, device)
+    bias = torch.full_like(given["bias"], 1e3)
+    bias[0] = torch.nan
+    bias.requires_grad_()
+    output = ops.noisy_gcn(**{**given, "bias": bias})
+    (gradient,) = torch.autograd.grad(output.sum(), bias)
+    return gradient, torch.full_like(gradient, output.shape[0] * output.shape[1])
+
+
+def test_relu_at_a_nan_lets_the_gradient_through(column):
+    """As that of torch."""
+    if column.backend == "cpu":
+        pytest.skip("the CPU's kernels give 0")
+    assert_same_bits(*gradient_at_a_nan(column.device))

@@ -1,5 +1,6 @@
 """The package as others get it: sdist, wheel and editable install, with a C++ compiler and without one."""
 
+import importlib.util
 import json
 import os
 import shlex
@@ -264,3 +265,28 @@ def test_a_failing_build_shows_the_output_of_the_compiler(tree, tmp_path):
     assert result.returncode != 0
     assert "internal compiler error: out of patience" in result.stdout
     assert "seegera-fast: the native build failed, see above." in result.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("cached", "nvcc", "kept"),
+    [("old", "old", True), ("old", "new", False), (None, "new", True), ("old", None, True)],
+)
+def test_a_build_of_another_cuda_compiler_is_discarded(monkeypatch, tmp_path, cached, nvcc, kept):
+    """CMake would throw its cache away by itself, and go on without what it was told this time."""
+    monkeypatch.setenv("SEEGERA_NATIVE", "0")
+    monkeypatch.setattr(sys, "argv", ["setup.py"])
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    spec = importlib.util.spec_from_file_location("setup_of_this_tree", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cache = tmp_path / "native" / "CMakeCache.txt"
+    cache.parent.mkdir()
+    programs = ("CMAKE_COMMAND", "CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")
+    lines = [f"{name}:FILEPATH={sys.executable}" for name in programs] + [f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}"]
+    if cached:
+        lines.append(f"CMAKE_CUDA_COMPILER:UNINITIALIZED={tmp_path / cached}")
+    cache.write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(module, "BUILD", cache.parent)
+    monkeypatch.setattr(module, "NVCC", nvcc and str(tmp_path / nvcc))
+    module.CMakeBuild.discard_stale_build(None)
+    assert cache.exists() == kept

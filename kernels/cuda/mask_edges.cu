@@ -10,6 +10,7 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <tuple>
 
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kRowThreads)
     write_kernel(const RowPointers matrix, const int64_t* __restrict__ col, const Staying<T> staying,
                  const HubSums<Weighed<T>> hubs, const Masked<T> out) {
     const int64_t unit = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) / kWarp;
-    if (unit >= hubs.chunks.places() + matrix.rows) return;
     if (unit == 0 && lane_number() == 0) out.rowptr[0] = 0;
+    if (unit >= hubs.chunks.places() + matrix.rows) return;
     const Piece piece = piece_at(matrix, hubs.chunks, unit);
     if (piece.row < 0) return;
     int64_t at = piece.row > 0 ? out.rowptr[piece.row] : 0;
@@ -118,8 +119,9 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& weight, const T
                                 weight.const_data_ptr<T>(), out.rowptr + 1, scale.mutable_data_ptr<T>()};
     sum_rows(launch, matrix, staying, hubs);
     running_sums(launch, rowptr, staying.counts, matrix.rows);
-    launch(write_kernel<T>, warp_blocks(hubs.chunks.places() + matrix.rows), kRowThreads, matrix,
-           col.const_data_ptr<int64_t>(), staying, hubs, out);
+    // One block where there are no rows: it writes the row pointer that there is.
+    const int64_t units = std::max<int64_t>(1, hubs.chunks.places() + matrix.rows);
+    launch(write_kernel<T>, warp_blocks(units), kRowThreads, matrix, col.const_data_ptr<int64_t>(), staying, hubs, out);
 }
 
 // rowptr, col, weight: A + I, n x n. edge [nnz]; removed: bool [edges], num_removed of them set. Returns rowptr, col

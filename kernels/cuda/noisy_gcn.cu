@@ -135,7 +135,8 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const Finish<T> p) {
 // The gradient of the sums from that of the output.
 template <typename T>
 __device__ __forceinline__ T through(Activation activation, T gradient, const T* output, int64_t i) {
-    if (activation == Activation::relu) return output[i] > 0 ? gradient : T(0);
+    // As torch.relu: a NaN lets it through.
+    if (activation == Activation::relu) return output[i] <= 0 ? T(0) : gradient;
     if (activation == Activation::tanh) return gradient * (1 - output[i] * output[i]);
     return gradient;
 }

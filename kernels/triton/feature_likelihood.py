@@ -14,7 +14,7 @@ import triton.language as tl
 
 from .common import OPTIONS, compiled_as, feature_likelihood_chunks, feature_likelihood_squares
 from .common.feature_likelihood_chunks import by_chunks
-from .common.feature_likelihood_squares import by_squares
+from .common.feature_likelihood_squares import by_squares, multiplies_fast
 
 # Of one output, as numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
 CONSTANTS = (0.0, -0.5 * math.log(math.pi), -0.5 * math.log(2 * math.pi))
@@ -46,7 +46,7 @@ def feature_likelihood(
         weight: ``[width, columns]``, or one for each sample, ``[samples, width, columns]``.
         log_var_weight: gaussian: ``[width, columns]``.
         rowptr, col, values: X, ``rows x columns``.
-        rowptr_t, col_t, values_t: its transpose: mse by squares; without: by chunks.
+        rowptr_t, col_t, values_t: its transpose: mse by squares, on a device that can; without: by chunks.
         pos_weight: ``[1]`` float64.
         likelihood: a place in LIKELIHOODS.
     """
@@ -70,14 +70,15 @@ def feature_likelihood(
         tensor if wanted else None
         for tensor, wanted in zip(gradients, (hidden_gradient, weight_gradient, log_var_gradient), strict=True)
     )
-    if hidden.device.type == "cpu" or rowptr_t is not None:
+    squares = rowptr_t is not None and multiplies_fast(hidden)
+    if hidden.device.type == "cpu" or squares:
         # The interpreter's processor has no products of bfloat16 with sums in float32; squares would lose too much.
         hidden, weight = hidden.to(dtype), weight.to(dtype)
         log_var_weight = None if log_var_weight is None else log_var_weight.to(dtype)
     if hidden.stride(2) != 1:
         hidden = hidden.contiguous()
     with torch.cuda.device_of(hidden):
-        if rowptr_t is not None:
+        if squares:
             total = by_squares(hidden, weight, rowptr, col, values, rowptr_t, col_t, values_t, by_hidden, by_weight)
         else:
             total = by_chunks(

@@ -150,13 +150,14 @@ def all_pairs_fused(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bool
 # --- All pairs, chunked ----------------------------------------------------------------------------------------------
 
 
-@triton.jit(do_not_specialize=["diagonal"])
+@triton.jit(do_not_specialize=["own"])
 def chunk_kernel(
     scores,  # [count], row after row
     slopes,  # [count]: may be the scores
     partial,  # float64: a place for each program
     count,
-    diagonal,  # the step from one element of the diagonal to the next; 0: a group meets another one
+    line,  # places of a row
+    own,  # how many of them hold scores, where a group meets itself; 0: it meets another one, and all do
     WITH_GRADIENT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -166,8 +167,10 @@ def chunk_kernel(
     # The softplus and the sigmoid of minus infinity are zero.
     score = tl.load(scores + place, mask=place < count, other=float("-inf"))
     times = 2.0
-    if diagonal > 0:
-        score = tl.where(place % diagonal == 0, float("-inf"), score)
+    if own > 0:
+        # A chunk has far fewer than 2 ** 31 places.
+        row, column = place.to(tl.int32) // line, place.to(tl.int32) % line
+        score = tl.where((column < own) & (column != row), score, float("-inf"))
         times = 1.0
     if WITH_GRADIENT:
         terms, slope = softplus_sigmoid(score)
@@ -189,36 +192,39 @@ def all_pairs_chunked(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bo
     step = triton.cdiv(triton.cdiv(nodes, triton.cdiv(nodes, CHUNK)), UNIT) * UNIT
     groups = [slice(begin, min(nodes, begin + step)) for begin in range(0, nodes, step)]
     pairs = [(lower, upper) for lower in range(len(groups)) for upper in range(lower, len(groups))]
-    size = min(step, nodes) ** 2
-    scores = z.new_empty(size, dtype=gradient.dtype)
-    slopes = scores if z.dtype == gradient.dtype else z.new_empty(size)
-    block = chunk_block(size, scores.dtype, z.device.type)
+    # The last group may be ragged: it is the rows of its chunks, and where it meets itself a row has places to spare.
+    # So every row of a chunk is as well aligned as the fast products want it.
+    scores = z.new_empty((min(step, nodes), step), dtype=gradient.dtype)
+    slopes = scores if z.dtype == gradient.dtype else torch.empty_like(scores, dtype=z.dtype)
+    block = chunk_block(scores.numel(), scores.dtype, z.device.type)
     # An even number of places, so that those of every chunk are as well aligned.
-    places = triton.cdiv(triton.cdiv(size, block), 2) * 2
+    places = triton.cdiv(triton.cdiv(scores.numel(), block), 2) * 2
     partial = z.new_zeros((samples, len(pairs), places), dtype=torch.float64)
     for sample in range(samples):
         for pair, (lower, upper) in enumerate(pairs):
-            left, right = z[sample, groups[lower]], z[sample, groups[upper]]
-            shape = (left.shape[0], right.shape[0])
-            count = shape[0] * shape[1]
-            multiply(left, right.T, scores[:count].view(shape))
+            left, right = z[sample, groups[upper]], z[sample, groups[lower]]
+            rows, columns = left.shape[0], right.shape[0]
+            count = rows * step
+            multiply(left, right.T, scores[:rows, :columns])
             chunk_kernel[triton.cdiv(count, block),](
                 scores,
                 slopes,
                 partial[sample, pair],
                 count,
-                shape[1] + 1 if lower == upper else 0,
+                step,
+                columns if lower == upper else 0,
                 WITH_GRADIENT=with_gradient,
                 BLOCK=block,
                 **OPTIONS,
             )
             if with_gradient:
                 # A pair is in the sum in both directions, hence the 2. Group 0 meets every group first.
-                chunk = slopes[:count].view(shape)
+                chunk = slopes[:rows, :columns]
                 first = lower == 0
-                multiply_add(gradient[sample, groups[lower]], chunk, right, factor=-2.0, first=first and upper == lower)
+                multiply_add(gradient[sample, groups[upper]], chunk, right, factor=-2.0, first=first)
                 if lower != upper:
-                    multiply_add(gradient[sample, groups[upper]], chunk.T, left, factor=-2.0, first=first)
+                    into = gradient[sample, groups[lower]]
+                    multiply_add(into, chunk.T, left, factor=-2.0, first=False)
     return partial.sum(dim=(1, 2))
 
 
@@ -565,9 +571,9 @@ def ahead_of_time() -> list[tuple]:
 
     def add(label: str, kernel, constants: dict, options: dict, width: int, **types: str) -> None:
         # Of one sample with self-loops. Triton compiles a number that is 1 into the kernel.
-        constants |= dict.fromkeys(("samples", "tiles", "self_loops"), 1)
+        constants |= dict.fromkeys(("samples", "self_loops"), 1)
         types |= dict.fromkeys(("rowptr", "col", "drawn_rowptr", "drawn_col", "seed", "gaps", "rows", "others"), "*i64")
-        types |= {"pos_weight": "*fp64", "partial": "*fp64", "drawn_weight": "i64"}
+        types |= {"pos_weight": "*fp64", "partial": "*fp64", "drawn_weight": "i64", "line": "i32:16"}
         types |= dict.fromkeys(("width", "row_stride", "sample_stride"), "i32:16" if width % 16 == 0 else "i32")
         entries.append(compiled_as(label, kernel, constants, types, options=options))
 
@@ -583,9 +589,12 @@ def ahead_of_time() -> list[tuple]:
     ):
         constants = {"WITH_GRADIENT": True, "BLOCK": chunk_block(1, sums, "cuda")}
         add(element, chunk_kernel, constants, OPTIONS, 64, scores=f"*{wide}", slopes=f"*{element}")
-        for width in (64, 512):
+        for width in (64, 256, 512, 1024):
+            blocks = pair_blocks(1, width, sums, "cuda")
+            # Several tiles stay a number.
+            one_tile = {"tiles": 1} if width <= blocks["BLOCK_WIDTH"] else {}
             for drawn in (False, True):
-                constants = {"DRAWN": drawn, "WITH_GRADIENT": True, **pair_blocks(1, width, sums, "cuda")}
+                constants = {"DRAWN": drawn, "WITH_GRADIENT": True, **one_tile, **blocks}
                 label = f"{element} width {width}{', drawn' if drawn else ''}"
                 add(label, pair_kernel, constants, OPTIONS, width, z=f"*{element}", gradient=f"*{wide}")
     add("", draw_kernel, {"BLOCK": draw_block(1, "cuda")}, OPTIONS, 64)

@@ -181,6 +181,10 @@ def star():
 GRAPHS = {**edges.GRAPHS, "star": star}
 
 
+def test_relu_at_a_nan_lets_the_gradient_through(run):
+    assert_same_bits(*run(lambda: layers.gradient_at_a_nan("cpu")))
+
+
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("share", [0.3, 1.0])
 @pytest.mark.parametrize("name", list(GRAPHS))
@@ -196,6 +200,11 @@ def test_mask_edges(run, name, share, dtype):
     assert_close(values, want.values, terms=graph.num_nodes, name="values")
     dense = SparseMatrix(rowptr, col, values, looped.shape).to_dense()
     assert_same_bits(dense, dense.T, name="the transpose")
+
+
+def test_mask_edges_of_a_matrix_without_rows(run):
+    rowptr, col, values = run(lambda: parts(ops.mask_edges(*edges.without_rows(), 0, 4)))
+    assert (rowptr.tolist(), col.tolist(), values.tolist()) == ([0], [], [])
 
 
 def test_running_sums_of_more_rows_than_a_block_takes(run):

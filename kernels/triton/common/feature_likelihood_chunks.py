@@ -48,7 +48,7 @@ def entries_of(rowptr, col, row, rows, first_row, first_column, columns, search_
 
 @triton.jit(do_not_specialize=["first_row", "first_column"])
 def take_kernel(
-    outputs,  # [rows, columns]: a chunk
+    outputs,  # [rows, line]: a chunk
     log_vars,  # gaussian: the same
     rowptr,
     col,
@@ -59,6 +59,7 @@ def take_kernel(
     partial,  # float64: a place for each program
     rows,
     columns,
+    line,  # places of a row, of which the first ones hold the columns
     first_row,
     first_column,
     search_steps,  # 2 ** search_steps > the entries of any row
@@ -67,17 +68,28 @@ def take_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_NNZ: tl.constexpr,
 ):
-    """Adds up the terms of the entries of X in a chunk and keeps their slopes. What it leaves there counts nothing."""
+    """Adds up the terms of the entries of X in a chunk and keeps their slopes.
+
+    What it leaves there counts nothing; nor does what it writes past the columns.
+    """
     program = tl.program_id(0).to(tl.int64)
     row = program * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     begin, end = entries_of(rowptr, col, row, rows, first_row, first_column, columns, search_steps, WHOLE_ROWS)
     dtype: tl.constexpr = outputs.dtype.element_ty
     weight = tl.load(pos_weight).to(dtype)
+    for start in range(columns, line, BLOCK_NNZ):
+        place = start + tl.arange(0, BLOCK_NNZ)[None, :]
+        spare = (row < rows)[:, None] & (place < line)
+        cell = row[:, None] * line + place
+        nothing = tl.full(cell.shape, float("-inf") if LIKELIHOOD == BERNOULLI else 0.0, dtype)
+        tl.store(outputs + cell, nothing, mask=spare)
+        if LIKELIHOOD == GAUSSIAN:
+            tl.store(log_vars + cell, nothing, mask=spare)
     total = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
     for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
         entry = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
         inside = entry < end[:, None]
-        cell = row[:, None] * columns + tl.load(col + entry, mask=inside, other=0) - first_column
+        cell = row[:, None] * line + tl.load(col + entry, mask=inside, other=0) - first_column
         x = tl.load(values + entry, mask=inside, other=0.0).to(dtype)
         output = tl.load(outputs + cell, mask=inside, other=0.0)
         if LIKELIHOOD == BERNOULLI:
@@ -141,7 +153,7 @@ def chunk_kernel(
 
 @triton.jit(do_not_specialize=["first_row", "first_column"])
 def put_kernel(
-    slopes,  # [rows, columns]: a chunk
+    slopes,  # [rows, line]: a chunk
     log_var_slopes,  # gaussian: the same
     rowptr,
     col,
@@ -149,6 +161,7 @@ def put_kernel(
     log_var_kept,  # gaussian: [nnz]
     rows,
     columns,
+    line,
     first_row,
     first_column,
     search_steps,
@@ -163,7 +176,7 @@ def put_kernel(
     for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
         entry = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
         inside = entry < end[:, None]
-        cell = row[:, None] * columns + tl.load(col + entry, mask=inside, other=0) - first_column
+        cell = row[:, None] * line + tl.load(col + entry, mask=inside, other=0) - first_column
         slope = tl.load(kept + entry, mask=inside, other=0.0)
         tl.store(slopes + cell, slope.to(slopes.dtype.element_ty), mask=inside)
         if LIKELIHOOD == GAUSSIAN:
@@ -183,9 +196,14 @@ def chunk_block(count: int, dtype: torch.dtype, device: str) -> int:
     return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 2**13 // dtype.itemsize
 
 
+def padded(columns: int) -> int:
+    """Places of a row of a chunk: each begins where the fast products want it."""
+    return triton.cdiv(columns, UNIT) * UNIT
+
+
 def pieces(size: int, most: int) -> list[slice]:
     """Slices of nearly equal size, of ``most`` elements at most and, but for the last, a multiple of UNIT."""
-    step = triton.cdiv(triton.cdiv(size, triton.cdiv(size, most)), UNIT) * UNIT
+    step = padded(triton.cdiv(size, triton.cdiv(size, most)))
     return [slice(begin, min(size, begin + step)) for begin in range(0, size, step)]
 
 
@@ -197,6 +215,17 @@ class Chunk:
         # In the type of what they are multiplied with.
         self.slopes = self.outputs if operands.dtype == dtype else operands.new_empty(size)
         self.kept = self.outputs.new_empty(nnz)
+
+    def outputs_of(self, rows: int, columns: int) -> torch.Tensor:
+        return self._view(self.outputs, rows, columns)
+
+    def slopes_of(self, rows: int, columns: int) -> torch.Tensor:
+        return self._view(self.slopes, rows, columns)
+
+    @staticmethod
+    def _view(places: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+        line = padded(columns)
+        return places[: rows * line].view(rows, line)[:, :columns]
 
 
 def by_chunks(
@@ -218,7 +247,10 @@ def by_chunks(
     # Outputs and log variances together are as large as the outputs alone elsewhere.
     row_pieces = pieces(hidden.shape[0], CHUNK if log_var_weight is None else CHUNK // 2)
     column_pieces = pieces(num_columns, CHUNK)
-    size = row_pieces[0].stop * column_pieces[0].stop
+    # By features: rows that begin where the fast products want them, whatever their number.
+    weight = weight.mT.contiguous()
+    log_var_weight = None if log_var_weight is None else log_var_weight.mT.contiguous()
+    size = row_pieces[0].stop * padded(column_pieces[0].stop)
     chunk = Chunk(size, col.numel(), hidden, dtype)
     log_var = chunk if log_var_weight is None else Chunk(size, col.numel(), hidden, dtype)
     block = chunk_block(size, dtype, hidden.device.type)
@@ -233,15 +265,16 @@ def by_chunks(
         for row, rows in enumerate(row_pieces):
             left = hidden[rows, sample]
             for column, columns in enumerate(column_pieces):
-                right = own[:, columns]
-                shape = (left.shape[0], right.shape[1])
-                count = shape[0] * shape[1]
+                right = own[columns]
+                shape = (left.shape[0], right.shape[0])
+                line = padded(right.shape[0])
+                count = shape[0] * line
                 sums = partial[sample, row * len(column_pieces) + column]
-                multiply(left, right, chunk.outputs[:count].view(shape))
+                multiply(left, right.T, chunk.outputs_of(*shape))
                 if log_var_weight is not None:
-                    multiply(left, log_var_weight[:, columns], log_var.outputs[:count].view(shape))
+                    multiply(left, log_var_weight[columns].T, log_var.outputs_of(*shape))
                 entry_grid = (triton.cdiv(shape[0], entry_block["BLOCK_ROWS"]),)
-                place = (*shape, rows.start, columns.start, num_columns.bit_length())
+                place = (*shape, line, rows.start, columns.start, num_columns.bit_length())
                 constants = {"LIKELIHOOD": likelihood, "WHOLE_ROWS": len(column_pieces) == 1, **entry_block}
                 take_kernel[entry_grid](
                     chunk.outputs,
@@ -273,12 +306,12 @@ def by_chunks(
                 put_kernel[entry_grid](
                     chunk.slopes, log_var.slopes, rowptr, col, chunk.kept, log_var.kept, *place, **constants, **OPTIONS
                 )
-                slopes, log_var_slopes = (part.slopes[:count].view(shape) for part in (chunk, log_var))
+                slopes, log_var_slopes = chunk.slopes_of(*shape), log_var.slopes_of(*shape)
                 if hidden_gradient is not None:
                     out = hidden_gradient[rows, sample]
-                    multiply_add(out, slopes, right.T, factor=1.0, first=column == 0)
+                    multiply_add(out, slopes, right, factor=1.0, first=column == 0)
                     if log_var_weight is not None:
-                        multiply_add(out, log_var_slopes, log_var_weight[:, columns].T, factor=1.0, first=False)
+                        multiply_add(out, log_var_slopes, log_var_weight[columns], factor=1.0, first=False)
                 if weight_gradient is not None:
                     multiply_add(weight_gradient[columns, sample], slopes.T, left, factor=1.0, first=row == 0)
                 if log_var_gradient is not None:
@@ -297,7 +330,7 @@ def ahead_of_time() -> list[tuple]:
         ("fp64", "fp64", torch.float64),
         ("bf16", "fp32", torch.float32),
     ):
-        types = {"rowptr": "*i64", "col": "*i64", "pos_weight": "*fp64", "partial": "*fp64"}
+        types = {"rowptr": "*i64", "col": "*i64", "pos_weight": "*fp64", "partial": "*fp64", "line": "i32:16"}
         types |= dict.fromkeys(("outputs", "log_vars", "kept", "log_var_kept", "values"), f"*{wide}")
         types |= dict.fromkeys(("slopes", "log_var_slopes"), f"*{element}")
         for likelihood, name in ((BERNOULLI, "bernoulli"), (MSE, "mse"), (GAUSSIAN, "gaussian")):

@@ -3,7 +3,7 @@
 The sum of (O - X)^2 is tr((H^T H)(W W^T)) - 2 <H, X W^T> + <X, X>, its gradients are 2 (H (W W^T) - X W^T) and
 2 (W^T (H^T H) - X^T H). A close fit, where they cancel, would leave the rounding errors of float32 alone, and to go
 back to chunks then would take a look at the value on the host. So the products are in float64, which the GPUs of data
-centres multiply as fast as plain float32.
+centres multiply as fast as plain float32; on others, which have few units for it, chunks are taken instead.
 Floor: 4 (n + l) h^2 operations in float64, and 4 nnz h.
 """
 
@@ -16,6 +16,9 @@ import triton.language as tl
 from ..sparse_matmul import sparse_matmul
 from . import OPTIONS, compiled_as
 from .rows import ends_of_rows
+
+# Compute capabilities of those GPUs of data centres: A100, H100 and H200, B200.
+FULL_FLOAT64 = ((8, 0), (9, 0), (10, 0))
 
 # Rows of a part of a Gram matrix: they are there in float64, too.
 GRAM_ROWS = 4096
@@ -91,6 +94,13 @@ def cross_blocks(rows: int, width: int, device: str) -> dict[str, int]:
             "BLOCK_WIDTH": columns,
         }
     return {"BLOCK_ROWS": min(32, 256 // columns), "BLOCK_NNZ": 4, "BLOCK_WIDTH": columns}
+
+
+def multiplies_fast(operand: torch.Tensor) -> bool:
+    """Whether to take squares of such an operand: its device multiplies float64 fast, or it is in float64 anyway."""
+    if operand.device.type != "cuda" or operand.dtype == torch.float64:
+        return True
+    return torch.cuda.get_device_capability(operand.device) in FULL_FLOAT64
 
 
 def gram_matrix(matrix: torch.Tensor) -> torch.Tensor:

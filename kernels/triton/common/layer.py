@@ -106,7 +106,8 @@ def gradient_kernel(
             at = line[:, None] * width + column[None, :]
             own = tl.load(gradient + at, mask=inside, other=0.0)
             if ACTIVATION == RELU:
-                own = tl.where(tl.load(output + at, mask=inside, other=0.0) > 0, own, 0.0)
+                # As torch.relu: a NaN lets it through.
+                own = tl.where(tl.load(output + at, mask=inside, other=0.0) <= 0, 0.0, own)
             elif ACTIVATION == TANH:
                 value = tl.load(output + at, mask=inside, other=0.0)
                 own *= 1.0 - value * value
