@@ -44,7 +44,8 @@ inline void activate(Activation activation, V (&sum)[Count]) {
 template <typename V>
 inline V through_activation(Activation activation, V gradient, V output) {
     if (activation == Activation::relu) {
-        return keep(less(V{}, output), gradient);
+        // As torch.relu: a NaN lets it through.
+        return keep<V>(~less_equal(output, V{}), gradient);
     }
     return activation == Activation::tanh ? gradient * (1 - output * output) : gradient;
 }

@@ -122,6 +122,15 @@ inline Mask<V> less(V a, V b) {
     }
 }
 
+template <typename V>
+inline Mask<V> less_equal(V a, V b) {
+    if constexpr (kLanes<V> == 1) {
+        return -static_cast<Mask<V>>(a <= b);
+    } else {
+        return a <= b;
+    }
+}
+
 // The lanes where the mask is set, +0 elsewhere.
 template <typename V>
 inline V keep(Mask<V> mask, V vector) {
