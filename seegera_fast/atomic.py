@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import os
 import secrets
@@ -11,11 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+try:
+    import fcntl
+except ImportError:
+    # Windows: nothing is held, and what killed processes left stays.
+    fcntl = None
+
 SUFFIX = ".part"
 
 
 def hold(descriptor: int) -> bool:
     """Marks an open file or folder as in use, until it is closed or the process ends; False where another one does."""
+    if fcntl is None:
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

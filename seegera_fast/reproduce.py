@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import multiprocessing
 import os
@@ -22,6 +21,7 @@ import torch
 from tqdm import tqdm
 
 from . import backends, datasets
+from .atomic import hold
 from .report import SCORE_NAMES, readable_seconds
 from .signals import STOPPING, held_signals, stop_on_signals
 from .summary import readable_value
@@ -186,10 +186,8 @@ def _make_folder(folder: Path) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps the folder for one run at a time; the lock ends with the process."""
     with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise OSError(f"the folder {folder} is in use by another run") from error
+        if not hold(file.fileno()):
+            raise OSError(f"the folder {folder} is in use by another run")
         yield
 
 
