@@ -407,6 +407,9 @@ def main(arguments: list[str] | None = None) -> int:
         "failures": failures,
     }
     write(options.out / "report.json", json.dumps(content, indent=1))
+    for name in PICTURES:
+        # Those of an earlier run may show what this one has left out.
+        (options.out / name).unlink(missing_ok=True)
     draw(rows, report.extra, options.out)
     text = page(rows, failures, where, report.extra)
     pictures = [f"![{title}]({name})\n" for name, title in PICTURES.items() if (options.out / name).exists()]

@@ -513,14 +513,14 @@ class Graph:
         Raises:
             TypeError: ``num_nodes`` or the node numbers are not integers, or the weights are no real numbers.
             ValueError: a wrong shape, a negative weight, a number outside ``0 .. num_nodes - 1``, or one that is far
-                beyond what so few edges reach (see :func:`is_far_beyond`) without ``num_nodes`` or features.
+                beyond what so few edges reach (above 100 million and 1,000 times their number, or beyond 2^31), without
+                ``num_nodes`` or features.
         """
         index = edge_index.detach().cpu().numpy() if isinstance(edge_index, torch.Tensor) else np.asarray(edge_index)
         if index.ndim != 2 or index.shape[0] != 2:
             raise ValueError(f"edge_index: got shape {tuple(index.shape)}, want [2, number of edges]")
         if index.size and index.dtype.kind not in "iu":
             raise TypeError(f"edge_index: got values of type {index.dtype}, want integers")
-        index = index.astype(np.int64)
         if num_nodes is None:
             highest = int(index.max()) if index.size else -1
             if features is None and is_far_beyond(highest, index.shape[1]):
@@ -539,17 +539,23 @@ class Graph:
                 f"edge_index: got node {index[outside][0]}, want numbers from 0 to {num_nodes - 1} "
                 f"(num_nodes is {num_nodes})"
             )
+        index = index.astype(np.int64)
         if edge_weight is None:
             weight = np.ones(index.shape[1])
         else:
             if isinstance(edge_weight, torch.Tensor):
                 edge_weight = _to_numpy(edge_weight.detach().cpu(), "edge_weight")
-            weight = np.asarray(edge_weight).reshape(-1)
+            try:
+                weight = np.asarray(edge_weight).reshape(-1)
+            except ValueError:
+                raise ValueError("edge_weight: got rows of different lengths, want one weight per edge") from None
             if weight.shape[0] != index.shape[1]:
                 raise ValueError(f"edge_weight: got {weight.shape[0]} weights, want one per edge: {index.shape[1]}")
             if weight.dtype.kind not in "buif":
                 raise TypeError(f"edge_weight: got values of type {weight.dtype}, want real numbers")
             weight = weight.astype(np.float64)
+            if not np.isfinite(weight).all():
+                raise ValueError("edge_weight: got NaN or infinity, want finite weights")
             if weight.size and weight.min() < 0:
                 raise ValueError(f"edge_weight: got a negative weight ({weight.min()}), want weights of 0 and above")
         return cls(matrix_of_edges(*index, weight, int(num_nodes)), features, labels, **options)
@@ -737,6 +743,10 @@ def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Ten
 
 def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> scipy.sparse.coo_matrix:
     """The adjacency of a list of edges; one that is given several times has the largest of its weights."""
+    if not weight.size or (weight == weight[0]).all():
+        matrix = scipy.sparse.coo_matrix((weight, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
+        matrix.data[:] = weight[:1]
+        return matrix.tocoo()
     key = row * num_nodes + col
     order = np.lexsort((weight, key))
     last = np.ones(order.shape[0], bool)

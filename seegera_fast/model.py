@@ -527,7 +527,10 @@ def _pieces(matrix: torch.Tensor, *numbers: torch.Tensor) -> Iterator[tuple[torc
 
 def _integers(name: str, index: Any, device: torch.device) -> torch.Tensor:
     """Numbers of nodes or features as int64: a uint8 or bool tensor would be taken for a mask."""
-    index = torch.as_tensor(index, device=device)
+    try:
+        index = torch.as_tensor(index, device=device)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(f"{name}: got {type(index).__name__} that is no tensor of integers ({error})") from None
     if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
         raise TypeError(f"{name}: got {index.dtype}, want integers")
     return index.to(torch.int64)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .atomic import hold, left_behind
+from .atomic import held, left_behind
 from .backends import instruction_set
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
@@ -74,10 +74,10 @@ class OutputFolder:
 
     def aside(self, name: str) -> Path:
         """Where a file is written before it is published."""
-        if self._aside is None:
+        while self._aside is None:
             aside = Path(tempfile.mkdtemp(dir=self.path, prefix=UNFINISHED))
-            self._aside = aside, os.open(aside, os.O_RDONLY)
-            hold(self._aside[1])
+            descriptor = held(aside)
+            self._aside = None if descriptor is None else (aside, descriptor)
         return self._aside[0] / name
 
     def publish(self, *names: str) -> None:

@@ -163,7 +163,9 @@ def _run(trials: Sequence[Trial], place: Place, jobs: int, budget: float, quiet:
                     for worker in running.values():
                         worker.stop()
                 for trial in [trial for trial, worker in running.items() if not worker.process.is_alive()]:
-                    _collect(outcome, trial, running.pop(trial), place.folder, bar, quiet)
+                    # It counts as running until its process has ended, whatever happens meanwhile.
+                    _collect(outcome, trial, running[trial], place.folder, bar, quiet)
+                    del running[trial]
             outcome.interrupted = stop.requested
     finally:
         for worker in running.values():
@@ -186,7 +188,11 @@ def _make_folder(folder: Path) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps the folder for one run at a time; the lock ends with the process."""
     with open(folder / ".lock", "w") as file:
-        if not hold(file.fileno()):
+        try:
+            free = hold(file.fileno())
+        except OSError as error:
+            raise OSError(f"the folder {folder} can't be kept for one run: {error.strerror}") from error
+        if not free:
             raise OSError(f"the folder {folder} is in use by another run")
         yield
 
@@ -289,8 +295,8 @@ class _Worker:
             self.stop()
             message = "the server of its process ended"
         # The pipe is closed by the process itself, whatever becomes of the server.
-        with contextlib.suppress(EOFError):
-            while True:
+        with contextlib.suppress(EOFError, OSError):
+            while code == LOST or self._messages.poll():
                 message = self._messages.recv()
         self._messages.close()
         # Before the training begins there is no state to keep.

@@ -11,7 +11,8 @@ import torch
 
 def share(rate: float, count: int) -> int:
     """``floor(rate * count)`` of the rate as it is written: 0.29 of 100 is 29, though the float product is below it."""
-    return int(rate * count + 1e-6)
+    whole = int(rate * count)
+    return whole + (count > 0 and (whole + 1) / count == rate)
 
 
 class NonEdges:

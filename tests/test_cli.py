@@ -1,6 +1,7 @@
 """The command line: what it writes, what it refuses, how it ends."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -595,6 +597,32 @@ def test_what_killed_processes_left_is_removed_and_what_lives_is_not(run, own, t
         assert atomic.hold(file.fileno())
         assert run("embed", out / "model.safetensors", *own, "--out", tmp_path / "e.npy")[0] == 0
         assert (dead.exists(), living.exists()) == (False, True)
+
+
+def test_writers_of_one_file_do_not_take_each_others_for_left_behind(tmp_path):
+    path = tmp_path / "file"
+
+    def write(number):
+        for _ in range(300):
+            with atomic.written_aside(path) as file:
+                file.write(b"%d" % number * 1000)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, (1, 2)))
+    assert path.read_bytes() in (b"1" * 1000, b"2" * 1000)
+    assert files_in(tmp_path) == ["file"]
+
+
+def test_without_marks_nothing_is_taken_for_left_behind(tmp_path, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    (tmp_path / ".file.dead.part").write_text("half")
+    with atomic.written_aside(tmp_path / "file") as file:
+        file.write(b"whole")
+    assert files_in(tmp_path) == [".file.dead.part", "file"]
+    assert (tmp_path / "file").read_bytes() == b"whole"
 
 
 def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_picture):

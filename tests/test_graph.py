@@ -554,7 +554,17 @@ def test_edge_weights_of_an_edge_index():
         (
             {"edge_index": [[0, 1], [1, 0]], "edge_weight": [1.0, np.nan]},
             ValueError,
-            r"adjacency: got 1 values that are NaN .*",
+            r"edge_weight: got NaN or infinity, want finite weights",
+        ),
+        (
+            {"edge_index": [[0, 1], [1, 0]], "edge_weight": [[1.0], [2.0, 3.0]]},
+            ValueError,
+            r"edge_weight: got rows of different lengths, want one weight per edge",
+        ),
+        (
+            {"edge_index": np.array([[2**63 + 5], [0]], dtype=np.uint64)},
+            ValueError,
+            r"edge_index: got node 9223372036854775813 in 1 edges, .*",
         ),
         (
             {"edge_index": [[0, 1], [1, 0]], "edge_weight": [-1.0, -1.0]},

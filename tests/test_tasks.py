@@ -18,6 +18,7 @@ from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import Graph, SeeGera, SeeGeraConfig, tasks
 from seegera_fast.masking import mask_structure
+from seegera_fast.sampling import share
 from seegera_fast.tasks import presets, public_split, split_features, split_links, split_nodes
 from seegera_fast.tasks.classifier import ClassifierConfig, fit_classifier
 from seegera_fast.training import TrainingConfig, TrainingFailure
@@ -248,6 +249,9 @@ def test_parts_are_those_of_the_ratio_as_written():
     masked, left = mask_structure(graph, 0.57, 1)
     assert left == 43
     assert masked.nnz == 2 * 43 + 15
+    # Of a rate below 1 something stays.
+    assert share(1 - 1e-9, 100) == 99
+    assert [share(0.3, count) for count in (0, 9, 10, 11)] == [0, 2, 3, 3]
     labelled = Graph(np.zeros((100, 100)), labels=np.arange(100) % 2)
     assert split_nodes(labelled, 0.29, 0.57).test.shape[0] == 14
 
