@@ -3,8 +3,9 @@
 from . import backends, datasets, ops, reference, tasks
 from .backends import use_backend
 from .checkpoint import Checkpoint
-from .graph import Graph, SparseMatrix
+from .graph import Graph
 from .model import SeeGera, SeeGeraConfig
+from .sparse_matrix import SparseMatrix
 
 __version__ = "0.1.0"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from . import ops
-from .graph import Graph, SparseMatrix
+from .graph import Graph
 from .sampling import share
+from .sparse_matrix import SparseMatrix
 
 
 def mask_structure(graph: Graph, rate: float, seed: int | torch.Tensor) -> tuple[SparseMatrix, int]:

@@ -18,13 +18,14 @@ from torch import nn
 from . import ops
 from .atomic import written_aside
 from .capture import CapturedStep
-from .graph import FLOATING, Graph, SparseMatrix
+from .graph import Graph
 from .hints import nearest
 from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound
 from .ops import checks
 from .seeds import derive_seed
+from .sparse_matrix import FLOATING, SparseMatrix
 
 FORMAT = "seegera_fast.SeeGera/1"
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from . import ops
-from .graph import SparseMatrix
 from .nn import Decoded
+from .sparse_matrix import SparseMatrix
 
 
 class Posterior(NamedTuple):

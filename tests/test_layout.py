@@ -10,8 +10,8 @@ from cases import normal
 from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import Graph, SparseMatrix, ops, reference, use_backend
-from seegera_fast.graph import DENSE_SHARE, DENSE_SIZE
 from seegera_fast.masking import mask_features
+from seegera_fast.sparse_matrix import DENSE_SHARE, DENSE_SIZE
 
 
 def random_matrix(share, rows=170, columns=130):

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 
-from ..graph import Graph, SparseMatrix
+from ..graph import Graph
 from ..hints import nearest
+from ..sparse_matrix import SparseMatrix
 from .arrays import RawGraph
 from .digits import build_digits
 from .download import download as download_file

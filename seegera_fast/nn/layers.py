@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from .. import ops
-from ..graph import SparseMatrix
 from ..seeds import derive_seed
+from ..sparse_matrix import SparseMatrix
 
 Seed = int | torch.Tensor
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from .. import backends
-from ..graph import FLOATING, SparseMatrix
 from ..seeds import SlotSeed
+from ..sparse_matrix import FLOATING, SparseMatrix
 
 HALF = (torch.float16, torch.bfloat16)
 

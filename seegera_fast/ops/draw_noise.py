@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from .. import backends, reference
-from ..graph import FLOATING
 from ..reference.random import threshold
 from ..seeds import seed_tensor
+from ..sparse_matrix import FLOATING
 from . import checks
 from .registry import Operator
 

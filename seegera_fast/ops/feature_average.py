@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import backends, reference
-from ..graph import SparseMatrix
+from ..sparse_matrix import SparseMatrix
 from . import checks
 from .registry import Composition
 from .sparse_matmul import sparse_matmul

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from .. import backends, reference
-from ..graph import SparseMatrix
 from ..reference.random import threshold
 from ..seeds import seed_tensor
+from ..sparse_matrix import SparseMatrix
 from . import checks
 from .registry import Operator, once_differentiable
 from .sparse_matmul import parts

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from .. import backends, reference
-from ..graph import SparseMatrix
 from ..seeds import seed_tensor
+from ..sparse_matrix import SparseMatrix
 from . import checks
 from .registry import Operator, once_differentiable
 

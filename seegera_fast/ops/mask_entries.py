@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from .. import backends, reference
-from ..graph import SparseMatrix
 from ..seeds import seed_tensor
+from ..sparse_matrix import SparseMatrix
 from . import checks
 from .draw_subset import draw
 from .registry import Operator

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import backends, reference
-from ..graph import SparseMatrix
+from ..sparse_matrix import SparseMatrix
 from . import checks
 from .registry import Operator
 

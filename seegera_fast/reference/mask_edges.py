@@ -1,6 +1,7 @@
 """Structure masking (v3): the propagation matrix of a part of the edges."""
 
-from ..graph import SparseMatrix, propagation_matrix
+from ..graph import propagation_matrix
+from ..sparse_matrix import SparseMatrix
 from .draw_subset import draw_subset
 
 

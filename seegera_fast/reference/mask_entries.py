@@ -2,7 +2,7 @@
 
 import torch
 
-from ..graph import SparseMatrix
+from ..sparse_matrix import SparseMatrix
 from .draw_subset import draw_subset
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..graph import Graph, SparseMatrix
+from ..graph import Graph
 from ..sampling import ZeroEntries, share
+from ..sparse_matrix import SparseMatrix
 
 
 @dataclass(frozen=True)

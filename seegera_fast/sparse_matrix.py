@@ -1,0 +1,415 @@
+"""A sparse matrix in compressed rows, made from any kind of matrix and checked once."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from .sampling import NonEdges
+
+FLOATING = (torch.float32, torch.float64)
+
+LAYOUTS = ("sparse", "dense")
+
+# From this share of non-zeros on, the CPU multiplies a matrix in full: 2 rows cols w operations instead of 2 nnz w, but
+# at the rate of the BLAS. Measured with 500 to 800 columns and widths of 512: at 15 % the sparse products took half to
+# two thirds of the time of the dense ones, at 35 % (Photo) a fifth to two fifths more.
+DENSE_SHARE = 0.25
+# A matrix of fewer elements stays sparse: there is nothing to win.
+DENSE_SIZE = 1 << 14
+
+
+class SparseMatrix:
+    """A sparse matrix in compressed sparse row form, on any device.
+
+    Attributes:
+        rowptr: int64 ``[rows + 1]``; row ``i`` owns the entries ``rowptr[i]`` to ``rowptr[i + 1]``.
+        col: int64 ``[nnz]``, ascending inside a row, without duplicates.
+        values: float32 or float64 ``[nnz]``.
+        shape: ``(rows, cols)``.
+        symmetric: the matrix equals its transpose, value for value.
+        hollow: there is no entry on the diagonal.
+
+    The constructor takes its parts on trust, and "hollow" may be False for want of knowing; :meth:`from_any` checks.
+    What follows from the matrix (its transpose, row numbers, weights of the averages of Eq. cor) is built at the first
+    use and kept.
+    """
+
+    def __init__(
+        self,
+        rowptr: torch.Tensor,
+        col: torch.Tensor,
+        values: torch.Tensor,
+        shape: tuple[int, int],
+        *,
+        symmetric: bool = False,
+        hollow: bool = False,
+    ) -> None:
+        # The kernels read the three one element after the other.
+        self.rowptr = rowptr.contiguous()
+        self.col = col.contiguous()
+        self.values = values.contiguous()
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.symmetric = symmetric
+        self.hollow = hollow
+        self._row: torch.Tensor | None = None
+        self._order: torch.Tensor | None = None
+        self._transposed: SparseMatrix | None = None
+        # Of the transpose, the matrix that it was made from. Two matrices that hold each other would keep their memory
+        # beyond the training step that made them, until the garbage collector finds the cycle.
+        self._origin: weakref.ref[SparseMatrix] | None = None
+        self._row_normalized: SparseMatrix | None = None
+        self._layout: str | None = None
+        self._dense: torch.Tensor | None = None
+        self._non_edges: NonEdges | None = None
+        self._value_range: tuple[float, float] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_origin": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._transposed is not None:
+            self._transposed._origin = weakref.ref(self)
+
+    def __repr__(self) -> str:
+        return f"SparseMatrix({self.shape[0]} x {self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return self.col.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @property
+    def row(self) -> torch.Tensor:
+        """int64 ``[nnz]``: the row of each entry."""
+        if self._row is None:
+            rows = torch.arange(self.shape[0], device=self.device)
+            self._row = torch.repeat_interleave(rows, self.rowptr.diff(), output_size=self.nnz)
+        return self._row
+
+    @property
+    def order(self) -> torch.Tensor:
+        """int64 ``[nnz]``: entry ``k`` of the transpose is entry ``order[k]`` of this matrix."""
+        if self._order is None:
+            self._order = torch.argsort(self.col, stable=True)
+        return self._order
+
+    @property
+    def transposed(self) -> SparseMatrix:
+        """The transpose, by rows; the matrix itself where it is symmetric."""
+        if self.symmetric:
+            return self
+        if self._transposed is None:
+            origin = None if self._origin is None else self._origin()
+            if origin is not None:
+                return origin
+            counts = torch.zeros(self.shape[1] + 1, dtype=torch.int64, device=self.device)
+            counts.scatter_add_(0, self.col + 1, torch.ones_like(self.col))
+            self._set_transposed(counts.cumsum(0), self.row[self.order], self.values[self.order])
+        return self._transposed
+
+    def _set_transposed(self, rowptr: torch.Tensor, col: torch.Tensor, values: torch.Tensor) -> SparseMatrix:
+        self._transposed = SparseMatrix(rowptr, col, values, (self.shape[1], self.shape[0]))
+        self._transposed._origin = weakref.ref(self)
+        self._transposed._layout = self._layout
+        return self._transposed
+
+    @property
+    def row_normalized(self) -> SparseMatrix:
+        """Each row divided by the sum of its absolute values (Eq. cor's weights); an all-zero row stays zero."""
+        if self._row_normalized is None:
+            norms = row_sums(self.rowptr, self.values.abs())
+            scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
+            self._row_normalized = self.with_values(self.values * scale[self.row])
+        return self._row_normalized
+
+    @property
+    def layout(self) -> str:
+        """How the CPU computes with the matrix: "sparse", by rows, or "dense", in full.
+
+        Chosen once, from the share of non-zeros, and passed on to what follows from the matrix; :meth:`with_layout`
+        forces it. Both give the same numbers up to rounding. A matrix on another device is always sparse.
+        """
+        if self.device.type != "cpu":
+            return "sparse"
+        if self._layout is None:
+            size = self.shape[0] * self.shape[1]
+            self._layout = "dense" if size >= DENSE_SIZE and self.nnz >= DENSE_SHARE * size else "sparse"
+        return self._layout
+
+    def with_layout(self, layout: str) -> SparseMatrix:
+        """The same matrix, whose parts are shared, in the layout "sparse" or "dense".
+
+        Raises:
+            ValueError: another layout.
+        """
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout: got {layout!r}, want one of {', '.join(map(repr, LAYOUTS))}")
+        matrix = SparseMatrix(
+            self.rowptr, self.col, self.values, self.shape, symmetric=self.symmetric, hollow=self.hollow
+        )
+        matrix._row, matrix._order, matrix._layout = self._row, self._order, layout
+        if self._transposed is not None:
+            matrix._share_transposed(self._transposed, self._transposed.values)
+        return matrix
+
+    @property
+    def dense(self) -> torch.Tensor:
+        """The matrix as a dense tensor ``[rows, cols]``, made once: what the dense layout computes with."""
+        if self._dense is None:
+            self._dense = self.to_dense()
+        return self._dense
+
+    @property
+    def non_edges(self) -> NonEdges:
+        """The pairs ``i < k`` without an entry, for a symmetric matrix without a diagonal."""
+        if self._non_edges is None:
+            upper = self.row < self.col
+            self._non_edges = NonEdges(torch.stack([self.row[upper], self.col[upper]], dim=1), self.shape[0])
+        return self._non_edges
+
+    @property
+    def non_edge_count(self) -> int:
+        """The number of those pairs, without building them."""
+        return self.shape[0] * (self.shape[0] - 1) // 2 - self.nnz // 2
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """The smallest and the largest element, zeros included; read on the host once."""
+        if self._value_range is None:
+            ends = (float(self.values.min()), float(self.values.max())) if self.nnz else (0.0, 0.0)
+            full = self.nnz == self.shape[0] * self.shape[1]
+            self._value_range = ends if full else (min(ends[0], 0.0), max(ends[1], 0.0))
+        return self._value_range
+
+    def with_values(self, values: torch.Tensor) -> SparseMatrix:
+        """The same structure, which is shared, with other values ``[nnz]``, float32 or float64, on the same device.
+
+        Raises:
+            TypeError, ValueError: values of another shape, type or device.
+        """
+        if not isinstance(values, torch.Tensor) or values.dtype not in FLOATING:
+            got = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
+            raise TypeError(f"values: got {got}, want torch.float32 or torch.float64")
+        if tuple(values.shape) != (self.nnz,) or values.device != self.device:
+            raise ValueError(
+                f"values: got shape {tuple(values.shape)} on {values.device}, want ({self.nnz},) on {self.device}"
+            )
+        matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
+        matrix._row, matrix._layout = self._row, self._layout
+        if self._transposed is not None:
+            matrix._order = self.order
+            matrix._share_transposed(self._transposed, values[self.order])
+        return matrix
+
+    def _share_transposed(self, other: SparseMatrix, values: torch.Tensor) -> None:
+        self._set_transposed(other.rowptr, other.col, values)._row = other._row
+
+    def with_all_values(
+        self, own: tuple[torch.Tensor, ...], by_row: tuple[torch.Tensor, ...], by_column: tuple[torch.Tensor, ...]
+    ) -> SparseMatrix:
+        """The same structure with other values, of which all that follows is known.
+
+        Args:
+            own: values ``[nnz]`` in the order of this matrix, and in that of its transpose.
+            by_row: the same two for :attr:`row_normalized`.
+            by_column: the same two for the matrix with each column divided by the sum of its absolute values.
+        """
+        matrix = self._paired(*own)
+        matrix._row_normalized = self._paired(*by_row)
+        matrix.transposed._row_normalized = self.transposed._paired(*reversed(by_column))
+        return matrix
+
+    def _paired(self, values: torch.Tensor, transposed_values: torch.Tensor) -> SparseMatrix:
+        matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
+        matrix._row, matrix._order, matrix._layout = self._row, self._order, self._layout
+        matrix._share_transposed(self.transposed, transposed_values)
+        return matrix
+
+    def to(self, device: Any = None, dtype: torch.dtype | None = None) -> SparseMatrix:
+        """The matrix on another device or with values of another type.
+
+        Raises:
+            TypeError: a dtype other than torch.float32 and torch.float64.
+            ValueError: a value, or the sum of a row's or column's absolute values, is beyond what ``dtype`` can hold.
+        """
+        if dtype is not None and dtype not in FLOATING:
+            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        if dtype not in (None, self.dtype) and not self._surely_fits(dtype):
+            _check_fits(_to_csr(self, "values"), "values", dtype)
+        values = self.values.to(device=device, dtype=dtype)
+        if values is self.values:
+            return self
+        matrix = SparseMatrix(
+            self.rowptr.to(device=device),
+            self.col.to(device=device),
+            values,
+            self.shape,
+            symmetric=self.symmetric,
+            hollow=self.hollow,
+        )
+        matrix._layout = self._layout
+        if self._transposed is not None:
+            other = self._transposed
+            matrix._set_transposed(
+                other.rowptr.to(device=device),
+                other.col.to(device=device),
+                other.values.to(device=device, dtype=dtype),
+            )
+        return matrix
+
+    def _surely_fits(self, dtype: torch.dtype) -> bool:
+        """Whether all values together add up to what a dtype can hold, so that each one and each part does."""
+        return bool(self.values.abs().sum(dtype=torch.float64) <= torch.finfo(dtype).max)
+
+    def to_dense(self) -> torch.Tensor:
+        """The matrix as a dense tensor ``[rows, cols]``."""
+        return self.values.new_zeros(self.shape).index_put_((self.row, self.col), self.values)
+
+    def to_scipy(self) -> scipy.sparse.csr_matrix:
+        """The matrix as a SciPy CSR matrix."""
+        parts = (self.values.detach().cpu().numpy(), self.col.cpu().numpy(), self.rowptr.cpu().numpy())
+        return scipy.sparse.csr_matrix(parts, shape=self.shape)
+
+    @classmethod
+    def from_any(cls, matrix: Any, *, name: str = "matrix", dtype: torch.dtype = torch.float32) -> SparseMatrix:
+        """Reads a SciPy matrix or array (any format), a NumPy array or matrix, or a torch tensor (dense or sparse).
+
+        Duplicate entries are added up, and explicit zeros dropped, with them what ``dtype`` holds only as zero or as a
+        subnormal number (below 1.2e-38 in float32), whose reciprocal it does not hold.
+
+        Args:
+            matrix: the matrix, two-dimensional, real, finite. A ``SparseMatrix`` is taken as it is.
+            name: what errors call it.
+            dtype: torch.float32 or torch.float64.
+
+        Raises:
+            TypeError: not a matrix of numbers, or a dtype that is not one of the two.
+            ValueError: not two-dimensional, or a value is NaN or infinite, or it, or the sum of a row's or column's
+                absolute values, is beyond what ``dtype`` can hold.
+        """
+        if dtype not in FLOATING:
+            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        tiny = torch.finfo(dtype).tiny
+        if (
+            isinstance(matrix, SparseMatrix)
+            and matrix._surely_fits(dtype)
+            and bool((matrix.values.abs() >= tiny).all())
+        ):
+            return matrix.to(dtype=dtype)
+        device = matrix.device if isinstance(matrix, (torch.Tensor, SparseMatrix)) else None
+        return matrix_of_csr(_to_csr(matrix, name), name, dtype).to(device=device)
+
+
+def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, hollow: bool = False) -> SparseMatrix:
+    """The matrix of a canonical CSR matrix of finite float64 values; ``hollow``: a symmetric one without a diagonal."""
+    _check_fits(csr, name, dtype)
+    subnormal = np.abs(csr.data) < torch.finfo(dtype).tiny
+    if subnormal.any():
+        csr.data[subnormal] = 0
+        csr.eliminate_zeros()
+    return SparseMatrix(
+        torch.from_numpy(csr.indptr.astype(np.int64)),
+        torch.from_numpy(csr.indices.astype(np.int64)),
+        torch.from_numpy(np.ascontiguousarray(csr.data)).to(dtype),
+        csr.shape,
+        symmetric=hollow,
+        hollow=hollow,
+    )
+
+
+def _check_fits(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype) -> None:
+    """Raises a ValueError where a dtype can't hold a value, or what the averages over a row or column divide by."""
+    most, remedy = torch.finfo(dtype).max, f"which {dtype} cannot hold, want smaller numbers or torch.float64"
+    magnitudes = abs(csr)
+    with np.errstate(over="ignore"):
+        if magnitudes.data.sum() <= most:
+            return
+        sums = {"row": magnitudes.sum(axis=1), "column": magnitudes.sum(axis=0)}
+    beyond = np.flatnonzero(magnitudes.data > most)
+    if beyond.size:
+        coo, at = csr.tocoo(), beyond[0]
+        raise ValueError(f"{name}: got {coo.data[at]} at row {coo.row[at]}, column {coo.col[at]}, {remedy}")
+    for part, each in sums.items():
+        beyond = np.flatnonzero(np.asarray(each).ravel() > most)
+        if beyond.size:
+            total = np.asarray(each).ravel()[beyond[0]]
+            raise ValueError(f"{name}: got absolute values that add up to {total} in {part} {beyond[0]}, {remedy}")
+
+
+def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
+    """Any kind of matrix as SciPy COO in float64, duplicates still apart; checked for shape, type and finite values."""
+    if isinstance(matrix, SparseMatrix):
+        matrix = matrix.to_scipy()
+    elif isinstance(matrix, torch.Tensor):
+        matrix = _torch_to_scipy(matrix.detach().cpu(), name)
+    elif not scipy.sparse.issparse(matrix):
+        if not isinstance(matrix, (np.ndarray, list, tuple)):
+            raise TypeError(
+                f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array or a torch tensor"
+            )
+        try:
+            matrix = np.asarray(matrix)
+        except ValueError:
+            raise ValueError(f"{name}: got rows of different lengths, want a matrix") from None
+    if matrix.ndim != 2:
+        raise ValueError(f"{name}: got {matrix.ndim} dimensions (shape {tuple(matrix.shape)}), want 2")
+    if matrix.dtype.kind not in "buif":
+        raise TypeError(f"{name}: got values of type {matrix.dtype}, want real numbers")
+    # SciPy has no sparse float16.
+    coo = scipy.sparse.coo_matrix(matrix if scipy.sparse.issparse(matrix) else matrix.astype(np.float64))
+    coo = scipy.sparse.coo_matrix((coo.data.astype(np.float64), (coo.row, coo.col)), shape=coo.shape)
+    bad = np.flatnonzero(~np.isfinite(coo.data))
+    if bad.size:
+        at = bad[0]
+        raise ValueError(
+            f"{name}: got {bad.size} values that are NaN or infinite (the first is {coo.data[at]} at row "
+            f"{coo.row[at]}, column {coo.col[at]}), want finite numbers"
+        )
+    return coo
+
+
+def _to_csr(matrix: Any, name: str) -> scipy.sparse.csr_matrix:
+    csr = to_coo(matrix, name).tocsr()
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    csr.sort_indices()
+    return csr
+
+
+def _torch_to_scipy(tensor: torch.Tensor, name: str) -> Any:
+    if tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        tensor = tensor.to_sparse_coo()
+    if tensor.layout == torch.sparse_coo:
+        if tensor.sparse_dim() != 2 or tensor.dense_dim() != 0:
+            raise ValueError(
+                f"{name}: got a sparse tensor with {tensor.sparse_dim()} sparse and {tensor.dense_dim()} dense "
+                "dimensions, want 2 and 0"
+            )
+        index, values = tensor._indices().numpy(), tensor._values()
+        return scipy.sparse.coo_matrix((to_numpy(values, name), (index[0], index[1])), shape=tuple(tensor.shape))
+    return to_numpy(tensor, name)
+
+
+def to_numpy(tensor: torch.Tensor, name: str) -> np.ndarray:
+    if tensor.is_complex() or tensor.is_quantized:
+        raise TypeError(f"{name}: got values of type {tensor.dtype}, want real numbers")
+    return tensor.to(torch.float64).numpy()
+
+
+def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """``[rows]``: each row's values added in their order, on every device."""
+    return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)
