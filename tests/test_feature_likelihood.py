@@ -440,7 +440,7 @@ def kernels(monkeypatch):
     def force(*, chunk=None, gpu_blocks=False):
         if chunk is not None:
             monkeypatch.setattr(chunks, "CHUNK", chunk)
-            monkeypatch.setattr(chunks, "UNIT", 16)
+            monkeypatch.setattr("seegera_fast.kernels.triton.common.chunks.UNIT", 16)
         for module, names in choosing.items() if gpu_blocks else ():
             for name in names:
                 sizes = getattr(module, name)

@@ -324,7 +324,7 @@ def kernels(monkeypatch):
         monkeypatch.setattr(module, "prefers_fused", lambda z: fused)
         if chunk is not None:
             monkeypatch.setattr(module, "CHUNK", chunk)
-            monkeypatch.setattr(module, "UNIT", 16)
+            monkeypatch.setattr("seegera_fast.kernels.triton.common.chunks.UNIT", 16)
         for name in ("fused_blocks", "chunk_block", "pair_blocks", "draw_block", "scale_block") if gpu_blocks else ():
             sizes = getattr(module, name)
             monkeypatch.setattr(module, name, lambda *given, sizes=sizes: sizes(*given[:-1], "cuda"))

@@ -25,6 +25,7 @@ import triton
 import triton.language as tl
 
 from .common import OPTIONS, compiled_as
+from .common.chunks import chunk_block, padded, pieces
 from .common.math import bits_of, number_of, softplus, softplus_sigmoid
 from .common.products import multiply, multiply_add
 from .common.random import NEGATIVES, integers
@@ -38,11 +39,10 @@ FUSED_BLOCKS = {
     ("tf32x3", 64): (128, 16),
 }
 
-# Rows of a group of the chunked form, at most; groups are multiples of UNIT rows. Against 2,048 on an H200: 65,536 rows
+# Rows of a group of the chunked form, at most. Against 2,048 on an H200: 65,536 rows
 # of 768 in bfloat16 took 25 instead of 47 ms; 34,493 rows of 512 in TF32 12.8 instead of 14.5 ms, in bfloat16 9.8
 # instead of 8.9.
 CHUNK = 4096
-UNIT = 64
 
 # --- All pairs, fused ------------------------------------------------------------------------------------------------
 
@@ -180,17 +180,12 @@ def chunk_kernel(
     tl.store(partial + program, -times * tl.sum(terms, axis=0).to(tl.float64))
 
 
-def chunk_block(count: int, dtype: torch.dtype, device: str) -> int:
-    """Scores of a program. On a GPU 16 of a thread in float32, 8 in float64."""
-    return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 2**13 // dtype.itemsize
-
-
 def all_pairs_chunked(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bool) -> torch.Tensor:
     """Float64 ``[samples]``: the sum of ``-softplus(s)``. Writes its gradient."""
     nodes, samples, _ = z.shape
     z = z.transpose(0, 1).contiguous()
-    step = triton.cdiv(triton.cdiv(nodes, triton.cdiv(nodes, CHUNK)), UNIT) * UNIT
-    groups = [slice(begin, min(nodes, begin + step)) for begin in range(0, nodes, step)]
+    groups = pieces(nodes, CHUNK)
+    step = padded(groups[0].stop)
     pairs = [(lower, upper) for lower in range(len(groups)) for upper in range(lower, len(groups))]
     # The last group may be ragged: it is the rows of its chunks, and where it meets itself a row has places to spare.
     # So every row of a chunk is as well aligned as the fast products want it.

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from . import OPTIONS, compiled_as
+from .chunks import chunk_block, padded, pieces
 from .math import softplus_sigmoid
 from .products import multiply, multiply_add
 from .rows import ends_of_rows
@@ -21,9 +22,8 @@ from .rows import ends_of_rows
 # As numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
 BERNOULLI, MSE, GAUSSIAN = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
-# Rows and columns of a chunk, at most; multiples of UNIT.
+# Rows and columns of a chunk, at most.
 CHUNK = 2048
-UNIT = 64
 
 
 @triton.jit
@@ -189,22 +189,6 @@ def entry_blocks(rows: int, device: str) -> dict[str, int]:
     if device == "cpu":
         return {"BLOCK_ROWS": triton.next_power_of_2(rows), "BLOCK_NNZ": 64}
     return {"BLOCK_ROWS": 4, "BLOCK_NNZ": 64}
-
-
-def chunk_block(count: int, dtype: torch.dtype, device: str) -> int:
-    """Outputs of a program. On a GPU 16 of a thread in float32, 8 in float64."""
-    return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 2**13 // dtype.itemsize
-
-
-def padded(columns: int) -> int:
-    """Places of a row of a chunk: each begins where the fast products want it."""
-    return triton.cdiv(columns, UNIT) * UNIT
-
-
-def pieces(size: int, most: int) -> list[slice]:
-    """Slices of nearly equal size, of ``most`` elements at most and, but for the last, a multiple of UNIT."""
-    step = padded(triton.cdiv(size, triton.cdiv(size, most)))
-    return [slice(begin, min(size, begin + step)) for begin in range(0, size, step)]
 
 
 class Chunk:
