@@ -21,15 +21,21 @@ def with_leaves(
     return lambda: torch.autograd.grad(function(*leaves).sum(), leaves)
 
 
+def with_hub(base: sf.Graph) -> sf.Graph:
+    """The graph with its first node joined to all others."""
+    nodes = base.num_nodes
+    star = scipy.sparse.coo_matrix((np.ones(nodes), (np.zeros(nodes, dtype=int), np.arange(nodes))), (nodes, nodes))
+    links = (base.adjacency.to_scipy() + star + star.T).sign()
+    return sf.Graph(links, base.features.to_scipy()).to(DEVICE)
+
+
 def small_calls() -> dict[str, Callable[[], object]]:
     """Every operation, value and gradients, on a graph with a hub and widths that fill no block; by name.
 
     Then what only larger ones reach.
     """
     nodes, features, width = 300, 48, 24
-    base = cases.random_graph(nodes, degree=6, features=features)
-    star = scipy.sparse.coo_matrix((np.ones(nodes), (np.zeros(nodes, dtype=int), np.arange(nodes))), (nodes, nodes))
-    graph = sf.Graph(base.adjacency.to_scipy() + star + star.T, base.features.to_scipy()).to(DEVICE)
+    graph = with_hub(cases.random_graph(nodes, degree=6, features=features))
     adjacency, propagation, words = graph.adjacency, graph.propagation, graph.features
     ops = sf.ops
 
@@ -85,16 +91,22 @@ def larger_calls(adjacency: sf.SparseMatrix) -> dict[str, Callable[[], object]]:
     Args:
         adjacency: of the small graph.
     """
-    # More rows than a group of the chunked links and a share of the scans have, more features than a chunk of outputs.
+    # More rows than a group of the chunked links and a share of the scans have, more features than a chunk of outputs,
+    # more links of a node than a program of the links takes.
     nodes, features, width = 4200, 2100, 24
-    graph = cases.random_graph(nodes, degree=2, features=features).to(DEVICE)
+    graph = with_hub(cases.random_graph(nodes, degree=2, features=features))
     ops = sf.ops
     chunked = (nodes, 1, 72)
 
     def links(z):
         return ops.link_likelihood(z, graph.adjacency, pos_weight=3.0)
 
-    calls = {"link_likelihood, chunked": with_leaves(links, chunked)}
+    calls = {
+        "link_likelihood, chunked": with_leaves(links, chunked),
+        "link_likelihood, sampled, a hub": with_leaves(
+            lambda z: ops.link_likelihood(z, graph.adjacency, negatives=50), chunked
+        ),
+    }
     if DEVICE != "cpu":
         # Half precision is for the Triton kernels alone.
         calls["link_likelihood, chunked, bfloat16"] = with_leaves(links, chunked, dtype=torch.bfloat16)

@@ -317,11 +317,13 @@ TRITON = [column for column in columns("link_likelihood", compiled=True) if "tri
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """The module of the kernels, and a function that forces a form and the sizes of a GPU or of small chunks."""
+    """A function that forces a form, the sizes of a GPU, small chunks or small hubs, and gives the kernels' module."""
     module = pytest.importorskip("seegera_fast.kernels.triton.link_likelihood")
 
-    def force(*, fused, gpu_blocks=False, chunk=None):
+    def force(*, fused, gpu_blocks=False, chunk=None, hub=None):
         monkeypatch.setattr(module, "prefers_fused", lambda z: fused)
+        if hub is not None:
+            monkeypatch.setattr(module, "HUB", hub)
         if chunk is not None:
             monkeypatch.setattr(module, "CHUNK", chunk)
             monkeypatch.setattr("seegera_fast.kernels.triton.common.chunks.UNIT", 16)
@@ -404,6 +406,48 @@ def test_sizes_of_a_gpu(column, kernels, form, d):
     kernels(fused=form == "fused", gpu_blocks=True)
     given = many_links(torch.float32, d, 40 if form == "drawn" else "all", 12 if d == 600 else 40)
     check_against_reference(converted(given, torch.float32, column.device), column.backend)
+
+
+@pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("form", ["chunked", "drawn"])
+@pytest.mark.parametrize(
+    ("hub", "n", "d", "gpu_blocks"),
+    [(1, 50, 3, False), (13, 50, 33, False), (4, 16, 600, False), (4, 12, 3, True), (4, 6, 600, True)],
+)
+def test_hubs(column, kernels, hub, n, d, gpu_blocks, form, dtype):
+    """Rows in one piece, with two pieces, and with one in each of many chunks; the same bits when it is done again."""
+    kernels(fused=False, gpu_blocks=gpu_blocks, hub=hub)
+    given = converted(many_links(dtype, d, n if form == "drawn" else "all", n), dtype, column.device)
+    for one, other in zip(*(check_against_reference(given, column.backend) for _ in range(2)), strict=True):
+        assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("negatives", [3000, "all"])
+def test_a_hub_is_no_single_program(column, kernels, monkeypatch, negatives):
+    """The links of a star, alone and with drawn pairs."""
+    module = kernels(fused=False, hub=64)
+    longest = []
+    taken = module.pair_kernel
+
+    class Counting:
+        def __getitem__(self, grid):
+            def launch(*arguments, HUBS, CHUNK, **options):
+                rowptr = arguments[5]
+                longest.append((HUBS, int(rowptr.diff().max()), CHUNK))
+                return taken[grid](*arguments, HUBS=HUBS, CHUNK=CHUNK, **options)
+
+            return launch
+
+    monkeypatch.setattr(module, "pair_kernel", Counting())
+    n = 200
+    star = torch.zeros(n, n)
+    star[0, 1:] = star[1:, 0] = 1
+    given = {"z": normal(n, 1, 5), "adjacency": Graph(star).adjacency, "negatives": negatives, "seed": 3}
+    check_against_reference(converted(given, torch.float64, column.device), column.backend)
+    assert [hubs for hubs, _, _ in longest] == [False, True] * 2
+    assert all(most > chunk == 64 for _, most, chunk in longest)
 
 
 @pytest.mark.parametrize("column", TRITON)

@@ -15,10 +15,14 @@ again. The diagonal is left out of the dense sum.
 Sampled negatives: the drawn pairs are sorted by rows, in both directions; then a program owns rows, gathers their
 links and drawn pairs and writes their gradient. Floor: 2 (links + negatives) rows of z read.
 
+Rows with many links or drawn pairs are cut into pieces (common/hubs.py).
+
 Every sum has a fixed order, with partial sums in float64: equal inputs give equal bits.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import torch
 import triton
@@ -26,6 +30,7 @@ import triton.language as tl
 
 from .common import OPTIONS, compiled_as
 from .common.chunks import chunk_block, padded, pieces
+from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places
 from .common.math import bits_of, number_of, softplus, softplus_sigmoid
 from .common.products import multiply, multiply_add
 from .common.random import NEGATIVES, integers
@@ -43,6 +48,9 @@ FUSED_BLOCKS = {
 # of 768 in bfloat16 took 25 instead of 47 ms; 34,493 rows of 512 in TF32 12.8 instead of 14.5 ms, in bfloat16 9.8
 # instead of 8.9.
 CHUNK = 4096
+
+# Links and drawn pairs of a row up to which one program takes it.
+HUB = 512
 
 # --- All pairs, fused ------------------------------------------------------------------------------------------------
 
@@ -227,59 +235,46 @@ def all_pairs_chunked(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bo
 
 
 @triton.jit
-def pair_kernel(
-    z,  # [nodes, samples, width], unit stride along a row
-    rowptr,  # links: [nodes + 1] int64
+def sum_pairs(
+    row,  # [BLOCK_ROWS] int64
+    first,  # [BLOCK_ROWS] int64: of the row's places the first one wanted. 0 is the row itself, then links, then drawn
+    last,  # [BLOCK_ROWS] int64: one past the last one wanted
+    tile,
+    z,
+    rowptr,
     col,
-    drawn_rowptr,  # drawn pairs in both directions: [nodes + 1] int64
+    drawn_rowptr,
     drawn_col,
-    pos_weight,  # [1] float64
-    gradient,  # [samples, nodes, width]
-    partial,  # [samples, blocks] float64
+    pos_weight,
     nodes,
-    samples,
     width,
     row_stride,
-    sample_stride,
     tiles,
-    self_loops,  # 0 or 1
-    drawn_weight,  # bits of a float64
+    self_loops,
+    drawn_weight,
+    dtype: tl.constexpr,
     DRAWN: tl.constexpr,
-    WITH_GRADIENT: tl.constexpr,
+    HUBS: tl.constexpr,  # otherwise the first place is 0
     BLOCK_ROWS: tl.constexpr,
     BLOCK_PAIRS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
 ):
-    """Rows with themselves, their links and drawn pairs, in this order. Without drawn pairs: what links change in the
-    sum over all pairs.
-
-    Programs: for each block of rows all samples, for each sample all tiles of columns.
-    """
-    program = tl.program_id(0).to(tl.int64)
-    tile = program % tiles
-    sample = program // tiles % samples
-    block = program // tiles // samples
-    blocks = tl.cdiv(nodes, BLOCK_ROWS)
-    row = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    """Terms ``[BLOCK_ROWS]`` of a range of each row's pairs, in float64, and half of their gradient in a tile."""
     column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-    wanted = (row < nodes)[:, None] & (column < width)[None, :]
-    dtype: tl.constexpr = gradient.dtype.element_ty
     linked = tl.load(pos_weight).to(dtype)
-    z += sample * sample_stride
-
     begin, end = ends_of_rows(rowptr, row, nodes)
     links = end - begin
-    count = links + (row < nodes)
     if DRAWN:
-        drawn_begin, drawn_end = ends_of_rows(drawn_rowptr, row, nodes)
-        count += drawn_end - drawn_begin
+        drawn_begin, _ = ends_of_rows(drawn_rowptr, row, nodes)
+    wanted = (first < last)[:, None] & (column < width)[None, :]
     own = tl.load(z + row[:, None] * row_stride + column[None, :], mask=wanted, other=0.0).to(dtype)
     value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
-    # Half the gradient.
     total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=dtype)
-    for start in range(0, tl.max(count, axis=0), BLOCK_PAIRS):
+    for start in range(0, tl.max(last - first if HUBS else last, axis=0), BLOCK_PAIRS):
         place = start + tl.arange(0, BLOCK_PAIRS)[None, :]
-        inside = place < count[:, None]
+        if HUBS:
+            place += first[:, None]
+        inside = place < last[:, None]
         link = (place > 0) & (place <= links[:, None])
         other = tl.load(col + begin[:, None] + place - 1, mask=link, other=0)
         other = tl.where(place == 0, row[:, None], other)
@@ -309,13 +304,98 @@ def pair_kernel(
         value -= tl.sum(tl.where(inside, on * term_on + off * term_off, 0.0).to(tl.float64), axis=1)
         slopes = tl.where(inside, on * slope_on - off * slope_off, 0.0)
         total += tl.sum(slopes[:, :, None] * theirs, axis=1)
+    return value, total
+
+
+@triton.jit
+def pair_kernel(
+    z,  # [nodes, samples, width], unit stride along a row
+    rowptr,  # links: [nodes + 1] int64
+    col,
+    drawn_rowptr,  # drawn pairs in both directions: [nodes + 1] int64
+    drawn_col,
+    pairs_rowptr,  # both together: [nodes + 1] int64
+    pos_weight,  # [1] float64
+    gradient,  # [samples, nodes, width]; of hubs [samples, places, width], their partial sums
+    partial,  # [samples, all blocks] float64, from this launch's first one on
+    starts,  # of hubs: [places] int64, the row whose first pair is summed in this place, or -1
+    nodes,
+    pairs,
+    samples,
+    width,
+    row_stride,
+    sample_stride,
+    tiles,
+    all_blocks,
+    search_steps,
+    self_loops,  # 0 or 1
+    drawn_weight,  # bits of a float64
+    DRAWN: tl.constexpr,
+    HUBS: tl.constexpr,
+    WITH_GRADIENT: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_PAIRS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+):
+    """Rows with themselves, their links and drawn pairs, in this order. Without drawn pairs: what links change in the
+    sum over all pairs. Hubs (common/hubs.py) are left out, or are all there is.
+
+    Programs: for each block of rows, or of places of hubs, all samples, for each sample all tiles of columns.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    tile = program % tiles
+    sample = program // tiles % samples
+    block = program // tiles // samples
+    line = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    if HUBS:
+        lines = 2 * tl.cdiv(pairs, CHUNK)
+        row, begin, end, inside, starting = hub_segments(line, lines, pairs_rowptr, nodes, pairs, search_steps, CHUNK)
+        before = begin - tl.load(pairs_rowptr + row)
+        # The piece that begins a hub has the row itself besides.
+        first = tl.where(starting >= 0, 0, before + 1)
+        last = tl.where(inside, before + 1 + end - begin, first)
+        if (tile == 0) & (sample == 0):
+            tl.store(starts + line, starting, mask=line < lines)
+    else:
+        row, lines = line, nodes
+        begin, end, inside = ends_but_of_hubs(pairs_rowptr, row, nodes, CHUNK)
+        first = tl.zeros_like(row)
+        last = tl.where(inside, end - begin + 1, 0)
+    dtype: tl.constexpr = gradient.dtype.element_ty
+    value, total = sum_pairs(
+        row,
+        first,
+        last,
+        tile,
+        z + sample * sample_stride,
+        rowptr,
+        col,
+        drawn_rowptr,
+        drawn_col,
+        pos_weight,
+        nodes,
+        width,
+        row_stride,
+        tiles,
+        self_loops,
+        drawn_weight,
+        dtype,
+        DRAWN,
+        HUBS,
+        BLOCK_ROWS,
+        BLOCK_PAIRS,
+        BLOCK_WIDTH,
+    )
     if tile == 0:
-        tl.store(partial + sample * blocks + block, tl.sum(value, axis=0))
+        tl.store(partial + sample * all_blocks + block, tl.sum(value, axis=0))
     if WITH_GRADIENT:
+        column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
+        wanted = inside[:, None] & (column < width)[None, :]
         # A pair is in the sum in both directions, hence the 2.
         total *= 2.0
-        target = gradient + (sample * nodes + row[:, None]) * width + column[None, :]
-        if not DRAWN:
+        target = gradient + (sample * lines + line[:, None]) * width + column[None, :]
+        if not DRAWN and not HUBS:
             total += tl.load(target, mask=wanted, other=0.0)
         tl.store(target, total, mask=wanted)
 
@@ -366,10 +446,11 @@ def draw_block(draws: int, device: str) -> int:
     return min(2**14, triton.next_power_of_2(draws)) if device == "cpu" else 256
 
 
-def pair_blocks(nodes: int, width: int, dtype: torch.dtype, device: str) -> dict[str, int]:
+def pair_blocks(nodes: int, width: int, hubs: bool, dtype: torch.dtype, device: str) -> dict[str, int]:
     """Rows of a program, pairs of each row and columns that it takes at a time. ``dtype``: of the sums.
 
-    On a GPU 8 kB, 16 numbers of a thread in float32; 2 kB of narrow rows, whose addresses take more registers.
+    On a GPU 8 kB, 16 numbers of a thread in float32; 2 kB of narrow rows, whose addresses take more registers; of hubs
+    half as many, for the same reason.
     """
     columns = max(1, min(triton.next_power_of_2(width), 512))
     if device == "cpu":
@@ -377,7 +458,8 @@ def pair_blocks(nodes: int, width: int, dtype: torch.dtype, device: str) -> dict
         return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": 16, "BLOCK_WIDTH": columns}
     numbers = (2**13 if columns >= 256 else 2**11) // dtype.itemsize
     pairs = min(8, numbers // columns)
-    return {"BLOCK_ROWS": min(32, numbers // (pairs * columns)), "BLOCK_PAIRS": pairs, "BLOCK_WIDTH": columns}
+    rows = min(32, numbers // (pairs * columns))
+    return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": max(1, pairs // 2) if hubs else pairs, "BLOCK_WIDTH": columns}
 
 
 def drawn_pairs(
@@ -411,31 +493,55 @@ def add_links(
     Without drawn pairs it adds to the gradient, and the links lose the term that the sum over all pairs gives them.
     """
     nodes, samples, width = z.shape
-    blocks = pair_blocks(nodes, width, gradient.dtype, z.device.type)
+    blocks = pair_blocks(nodes, width, False, gradient.dtype, z.device.type)
     tiles = max(1, triton.cdiv(width, blocks["BLOCK_WIDTH"]))
-    count = triton.cdiv(nodes, blocks["BLOCK_ROWS"])
-    partial = z.new_empty((samples, count), dtype=torch.float64)
-    pair_kernel[count * samples * tiles,](
-        z,
-        rowptr,
-        col,
-        *(drawn or (rowptr, col)),
-        pos_weight,
-        gradient,
-        partial,
-        nodes,
-        samples,
-        width,
-        z.stride(0),
-        z.stride(1),
-        tiles,
-        int(self_loops),
-        bits_of(drawn_weight),
-        DRAWN=drawn is not None,
-        WITH_GRADIENT=with_gradient,
-        **blocks,
-        **OPTIONS,
-    )
+    pairs, pairs_rowptr = col.numel(), rowptr
+    if drawn is not None:
+        pairs, pairs_rowptr = pairs + drawn[1].numel(), rowptr + drawn[0]
+    # A row has fewer links than there are nodes.
+    places = 0 if pairs <= HUB or (drawn is None and nodes <= HUB) else number_of_places(pairs, HUB)
+    row_blocks, place_blocks = triton.cdiv(nodes, blocks["BLOCK_ROWS"]), triton.cdiv(places, blocks["BLOCK_ROWS"])
+    # The blocks of hubs begin at an even place, as well aligned as the others.
+    partial = z.new_zeros((samples, row_blocks + row_blocks % 2 + place_blocks), dtype=torch.float64)
+    sums, starts = gradient.new_empty((samples, places if with_gradient else 0, width)), rowptr.new_empty(places)
+
+    def launch(number_of_blocks: int, out: torch.Tensor, partial: torch.Tensor, hubs: bool) -> None:
+        pair_kernel[number_of_blocks * samples * tiles,](
+            z,
+            rowptr,
+            col,
+            *(drawn or (rowptr, col)),
+            pairs_rowptr,
+            pos_weight,
+            out,
+            partial,
+            starts,
+            nodes,
+            pairs,
+            samples,
+            width,
+            z.stride(0),
+            z.stride(1),
+            tiles,
+            partial.stride(0),
+            nodes.bit_length(),
+            int(self_loops),
+            bits_of(drawn_weight),
+            DRAWN=drawn is not None,
+            HUBS=hubs,
+            WITH_GRADIENT=with_gradient,
+            CHUNK=HUB,
+            **pair_blocks(nodes, width, hubs, gradient.dtype, z.device.type),
+            **OPTIONS,
+        )
+
+    launch(row_blocks, gradient, partial, hubs=False)
+    if places:
+        launch(place_blocks, sums, partial[:, row_blocks + row_blocks % 2 :], hubs=True)
+        if with_gradient:
+            tile = (blocks["BLOCK_ROWS"], blocks["BLOCK_WIDTH"])
+            for out, each in zip(gradient, sums, strict=True):
+                add_up_hubs(pairs_rowptr, each, starts, out, pairs, HUB, *tile, add=drawn is None)
     return partial.sum(dim=1)
 
 
@@ -568,6 +674,7 @@ def ahead_of_time() -> list[tuple]:
         # Of one sample with self-loops. Triton compiles a number that is 1 into the kernel.
         constants |= dict.fromkeys(("samples", "self_loops"), 1)
         types |= dict.fromkeys(("rowptr", "col", "drawn_rowptr", "drawn_col", "seed", "gaps", "rows", "others"), "*i64")
+        types |= dict.fromkeys(("pairs_rowptr", "starts"), "*i64")
         types |= {"pos_weight": "*fp64", "partial": "*fp64", "drawn_weight": "i64", "line": "i32:16"}
         types |= dict.fromkeys(("width", "row_stride", "sample_stride"), "i32:16" if width % 16 == 0 else "i32")
         entries.append(compiled_as(label, kernel, constants, types, options=options))
@@ -585,13 +692,19 @@ def ahead_of_time() -> list[tuple]:
         constants = {"WITH_GRADIENT": True, "BLOCK": chunk_block(1, sums, "cuda")}
         add(element, chunk_kernel, constants, OPTIONS, 64, scores=f"*{wide}", slopes=f"*{element}")
         for width in (64, 256, 512, 1024):
-            blocks = pair_blocks(1, width, sums, "cuda")
-            # Several tiles stay a number.
-            one_tile = {"tiles": 1} if width <= blocks["BLOCK_WIDTH"] else {}
-            for drawn in (False, True):
-                constants = {"DRAWN": drawn, "WITH_GRADIENT": True, **one_tile, **blocks}
-                label = f"{element} width {width}{', drawn' if drawn else ''}"
+            for drawn, hubs in itertools.product((False, True), repeat=2):
+                blocks = pair_blocks(1, width, hubs, sums, "cuda")
+                # Several tiles stay a number.
+                one_tile = {"tiles": 1} if width <= blocks["BLOCK_WIDTH"] else {}
+                constants = {"DRAWN": drawn, "HUBS": hubs, "WITH_GRADIENT": True, "CHUNK": HUB, **one_tile, **blocks}
+                label = f"{element} width {width}{', drawn' if drawn else ''}{', hubs' if hubs else ''}"
                 add(label, pair_kernel, constants, OPTIONS, width, z=f"*{element}", gradient=f"*{wide}")
+            if element == wide:
+                constants = {"ADD": True, "CHUNK": HUB}
+                constants |= {"BLOCK_ROWS": blocks["BLOCK_ROWS"], "BLOCK_COLS": blocks["BLOCK_WIDTH"]}
+                types = {"rowptr": "*i64", "starts": "*i64", "width": "i32:16"}
+                types |= dict.fromkeys(("partial", "out"), f"*{element}")
+                entries.append(compiled_as(f"{element} width {width}", hub_kernel, constants, types))
     add("", draw_kernel, {"BLOCK": draw_block(1, "cuda")}, OPTIONS, 64)
     for element in ("fp32", "fp64"):
         constants = {"BLOCK": scale_block(1, "cuda")}

@@ -21,12 +21,13 @@ import triton
 import triton.language as tl
 
 from .common import OPTIONS, compiled_as, layer
+from .common.hubs import ends_but_of_hubs, hub_segments, row_of
 from .common.layer import Matrix, finish, gradient_of_sums, propagated
 from .common.math import bits_of, number_of
 from .common.random import DROPOUT, happens, word_at
 from .draw_noise import draw_noise
 from .dropout import drop_lines
-from .sparse_matmul import CHUNK, block_sizes, ends_but_of_hubs, hub_segments, launch_product, row_of
+from .sparse_matmul import CHUNK, block_sizes, launch_product
 
 # Draws of a word.
 WORD = tl.constexpr(64)
@@ -203,7 +204,7 @@ def kept_segment_kernel(
     blocks = tl.cdiv(places, BLOCK_ROWS)
     place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column, first_draw, last_draw, target = tile_of_draws(program // blocks, draws, width, TRANSPOSED, BLOCK_COLS)
-    begin, end, wanted, starting = hub_segments(place, places, rowptr, rows, nnz, search_steps, CHUNK)
+    _, begin, end, wanted, starting = hub_segments(place, places, rowptr, rows, nnz, search_steps, CHUNK)
     if program < blocks:
         tl.store(starts + place, starting, mask=place < places)
     total = sum_kept_products(

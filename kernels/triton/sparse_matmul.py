@@ -1,10 +1,7 @@
 """``matrix @ dense`` for a CSR matrix: ``out[r] = sum over the non-zeros e of row r of values[e] * dense[col[e]]``.
 
-A program adds up a block of rows over a tile of columns, a few non-zeros of each row at a time. A row with more than
-``CHUNK`` non-zeros, a hub, would hold its program up. So the non-zeros of the whole matrix are cut into chunks of
-``CHUNK``; each chunk that a hub touches gives a partial sum, and the hub's partial sums are added in the order of the
-chunks. A chunk is too short to hold a hub whole: a hub that touches it has its first non-zero (side 0) or, beginning
-inside it, its last one (side 1). So a chunk has two places for partial sums, and nothing has to be read on the host.
+A program adds up a block of rows over a tile of columns, a few non-zeros of each row at a time; hubs are cut into
+chunks (common/hubs.py).
 
 Every sum has a fixed order: equal inputs give equal bits.
 """
@@ -18,8 +15,9 @@ import triton
 import triton.language as tl
 
 from .common import OPTIONS, compiled_as
-from .common.rows import ends_of_rows
+from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places
 
+# Non-zeros of a chunk.
 CHUNK = 256
 
 
@@ -56,14 +54,6 @@ def sum_products(
 
 
 @triton.jit
-def ends_but_of_hubs(rowptr, row, rows, CHUNK: tl.constexpr):
-    """The non-zeros of each row, begin and end, and whether it is a row and no hub; a hub is empty here."""
-    begin, end = ends_of_rows(rowptr, row, rows)
-    hub = end - begin > CHUNK
-    return begin, tl.where(hub, begin, end), (row < rows) & ~hub
-
-
-@triton.jit
 def row_kernel(
     rowptr,  # [rows + 1] int64
     col,  # [nnz] int64
@@ -90,46 +80,6 @@ def row_kernel(
 
 
 @triton.jit
-def row_of(nonzero, rowptr, rows, search_steps):
-    """The row of each non-zero, int64: the last one that begins at it or before it. 2 ** search_steps >= rows."""
-    low = tl.zeros_like(nonzero)
-    high = low + rows
-    for _ in range(search_steps):
-        middle = (low + high) // 2
-        before = tl.load(rowptr + middle) <= nonzero
-        low = tl.where(before, middle, low)
-        high = tl.where(before, high, middle)
-    return low
-
-
-@triton.jit
-def hub_segments(
-    place,  # [BLOCK_ROWS] int64
-    places,
-    rowptr,
-    rows,
-    nnz,
-    search_steps,
-    CHUNK: tl.constexpr,
-):
-    """The hub of each place: the range of its non-zeros in the chunk and whether there is one; its row if it begins
-    there, else -1."""
-    first = place // 2 * CHUNK
-    last = tl.minimum(first + CHUNK, nnz) - 1
-    late = place % 2 == 1
-
-    row = row_of(tl.where(late, last, first), rowptr, rows, search_steps)
-    begin = tl.load(rowptr + row)
-    end = tl.load(rowptr + row + 1)
-
-    wanted = (place < places) & (end - begin > CHUNK) & ((begin > first) | ~late)
-    starting = tl.where(wanted & (begin >= first), row, -1)
-    begin = tl.maximum(begin, first)
-    end = tl.where(wanted, tl.minimum(end, last + 1), begin)
-    return begin, end, wanted, starting
-
-
-@triton.jit
 def segment_kernel(
     rowptr,
     col,
@@ -153,48 +103,13 @@ def segment_kernel(
     blocks = tl.cdiv(places, BLOCK_ROWS)
     place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
-    begin, end, wanted, starting = hub_segments(place, places, rowptr, rows, nnz, search_steps, CHUNK)
+    _, begin, end, wanted, starting = hub_segments(place, places, rowptr, rows, nnz, search_steps, CHUNK)
     if program < blocks:
         tl.store(starts + place, starting, mask=place < places)
     total = sum_products(begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS)
     tl.store(
         partial + place[:, None] * width + column[None, :], total, mask=wanted[:, None] & (column < width)[None, :]
     )
-
-
-@triton.jit
-def hub_kernel(
-    rowptr,
-    partial,
-    starts,
-    out,
-    nnz,
-    width,
-    CHUNK: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLS: tl.constexpr,
-):
-    """Each place where a hub begins adds up its partial sums: its own, then those on side 0 of the later chunks."""
-    program = tl.program_id(0).to(tl.int64)
-    places = 2 * tl.cdiv(nnz, CHUNK)
-    blocks = tl.cdiv(places, BLOCK_ROWS)
-    place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
-    row = tl.load(starts + place, mask=place < places, other=-1)
-    begins = row >= 0
-    end = tl.load(rowptr + row + 1, mask=begins, other=0)
-    later = tl.where(begins, (end - 1) // CHUNK - place // 2, 0)
-
-    wanted = begins[:, None] & (column < width)[None, :]
-    total = tl.load(partial + place[:, None] * width + column[None, :], mask=wanted, other=0.0)
-    for step in range(1, tl.max(later, axis=0) + 1):
-        source = 2 * (place // 2 + step)
-        total += tl.load(
-            partial + source[:, None] * width + column[None, :],
-            mask=wanted & (step <= later)[:, None],
-            other=0.0,
-        )
-    tl.store(out + row[:, None] * width + column[None, :], total, mask=wanted)
 
 
 def block_sizes(rows: int, width: int, device: str) -> dict[str, int]:
@@ -231,7 +146,7 @@ def launch_product(
     rows, nnz, width = rowptr.numel() - 1, col.numel(), out.shape[1]
     if out.numel() == 0:
         return
-    places = 2 * triton.cdiv(nnz, CHUNK)
+    places = number_of_places(nnz, CHUNK)
     row_blocks, place_blocks = triton.cdiv(rows, blocks["BLOCK_ROWS"]), triton.cdiv(places, blocks["BLOCK_ROWS"])
     options = {"CHUNK": CHUNK, **OPTIONS}
     with torch.cuda.device_of(out):
@@ -252,9 +167,7 @@ def launch_product(
             **blocks,
             **options,
         )
-        tile = {name: blocks[name] for name in ("BLOCK_ROWS", "BLOCK_COLS")}
-        grid = (place_blocks * triton.cdiv(width, blocks["BLOCK_COLS"]),)
-        hub_kernel[grid](rowptr, partial, starts, out, nnz, width, **tile, **options)
+        add_up_hubs(rowptr, partial, starts, out, nnz, CHUNK, blocks["BLOCK_ROWS"], blocks["BLOCK_COLS"], add=False)
 
 
 def sparse_matmul(
@@ -290,7 +203,7 @@ def ahead_of_time() -> list[tuple]:
     """What ``sparse_matmul`` launches on a GPU, to be compiled without one: see tests/ahead_of_time.py."""
     entries = []
     for dtype, width in (("fp32", 512), ("fp32", 10), ("fp64", 512)):
-        blocks = {"CHUNK": CHUNK, **block_sizes(1, width, "cuda")}
+        blocks = {"ADD": False, "CHUNK": CHUNK, **block_sizes(1, width, "cuda")}
         integer = "i32:16" if width % 16 == 0 else "i32"
         types = {"rowptr": "*i64", "col": "*i64", "starts": "*i64", "width": integer, "dense_stride": integer}
         types |= dict.fromkeys(("values", "dense", "partial", "out"), f"*{dtype}")

@@ -1,0 +1,143 @@
+"""Rows with more non-zeros than a chunk, hubs, which would hold their programs up.
+
+The non-zeros of the whole matrix are cut into chunks; each chunk that a hub touches gives a partial sum, and the hub's
+partial sums are added in the order of the chunks. A chunk is too short to hold a hub whole: a hub that touches it has
+its first non-zero (side 0) or, beginning inside it, its last one (side 1). So a chunk has two places for partial sums,
+and nothing has to be read on the host.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from . import OPTIONS
+from .rows import ends_of_rows
+
+
+@triton.jit
+def ends_but_of_hubs(rowptr, row, rows, CHUNK: tl.constexpr):
+    """The non-zeros of each row, begin and end, and whether it is a row and no hub; a hub is empty here."""
+    begin, end = ends_of_rows(rowptr, row, rows)
+    hub = end - begin > CHUNK
+    return begin, tl.where(hub, begin, end), (row < rows) & ~hub
+
+
+@triton.jit
+def row_of(nonzero, rowptr, rows, search_steps):
+    """The row of each non-zero, int64: the last one that begins at it or before it. 2 ** search_steps >= rows."""
+    low = tl.zeros_like(nonzero)
+    high = low + rows
+    for _ in range(search_steps):
+        middle = (low + high) // 2
+        before = tl.load(rowptr + middle) <= nonzero
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle)
+    return low
+
+
+@triton.jit
+def hub_segments(
+    place,  # [BLOCK_ROWS] int64
+    places,
+    rowptr,
+    rows,
+    nnz,
+    search_steps,
+    CHUNK: tl.constexpr,
+):
+    """The hub of each place: its row, the range of its non-zeros in the chunk, whether there is one, and the row again
+    if it begins there, else -1."""
+    first = place // 2 * CHUNK
+    last = tl.minimum(first + CHUNK, nnz) - 1
+    late = place % 2 == 1
+
+    row = row_of(tl.where(late, last, first), rowptr, rows, search_steps)
+    begin = tl.load(rowptr + row)
+    end = tl.load(rowptr + row + 1)
+
+    wanted = (place < places) & (end - begin > CHUNK) & ((begin > first) | ~late)
+    starting = tl.where(wanted & (begin >= first), row, -1)
+    begin = tl.maximum(begin, first)
+    end = tl.where(wanted, tl.minimum(end, last + 1), begin)
+    return row, begin, end, wanted, starting
+
+
+@triton.jit
+def hub_kernel(
+    rowptr,
+    partial,
+    starts,
+    out,
+    nnz,
+    width,
+    ADD: tl.constexpr,  # to what is in the row
+    CHUNK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+):
+    """Each place where a hub begins adds up its partial sums: its own, then those on side 0 of the later chunks."""
+    program = tl.program_id(0).to(tl.int64)
+    places = 2 * tl.cdiv(nnz, CHUNK)
+    blocks = tl.cdiv(places, BLOCK_ROWS)
+    place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    row = tl.load(starts + place, mask=place < places, other=-1)
+    begins = row >= 0
+    end = tl.load(rowptr + row + 1, mask=begins, other=0)
+    later = tl.where(begins, (end - 1) // CHUNK - place // 2, 0)
+
+    wanted = begins[:, None] & (column < width)[None, :]
+    total = tl.load(partial + place[:, None] * width + column[None, :], mask=wanted, other=0.0)
+    for step in range(1, tl.max(later, axis=0) + 1):
+        source = 2 * (place // 2 + step)
+        total += tl.load(
+            partial + source[:, None] * width + column[None, :],
+            mask=wanted & (step <= later)[:, None],
+            other=0.0,
+        )
+    target = out + row[:, None] * width + column[None, :]
+    if ADD:
+        total += tl.load(target, mask=wanted, other=0.0)
+    tl.store(target, total, mask=wanted)
+
+
+def number_of_places(nnz: int, chunk: int) -> int:
+    """Places for the partial sums of hubs."""
+    return 2 * triton.cdiv(nnz, chunk)
+
+
+def add_up_hubs(
+    rowptr: torch.Tensor,
+    partial: torch.Tensor,
+    starts: torch.Tensor,
+    out: torch.Tensor,
+    nnz: int,
+    chunk: int,
+    block_rows: int,
+    block_columns: int,
+    *,
+    add: bool,
+) -> None:
+    """Writes the sums of the hubs into their rows of ``out`` ``[rows, width]``, or adds them to what is there.
+
+    Args:
+        partial: ``[places, width]``.
+        starts: ``[places]`` int64: the row that begins in a place, or -1.
+    """
+    width = out.shape[1]
+    blocks = triton.cdiv(partial.shape[0], block_rows) * triton.cdiv(width, block_columns)
+    hub_kernel[(blocks,)](
+        rowptr,
+        partial,
+        starts,
+        out,
+        nnz,
+        width,
+        ADD=add,
+        CHUNK=chunk,
+        BLOCK_ROWS=block_rows,
+        BLOCK_COLS=block_columns,
+        **OPTIONS,
+    )
