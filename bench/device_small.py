@@ -96,7 +96,7 @@ def larger_calls(adjacency: sf.SparseMatrix) -> dict[str, Callable[[], object]]:
     nodes, features, width = 4200, 2100, 24
     graph = with_hub(cases.random_graph(nodes, degree=2, features=features))
     ops = sf.ops
-    chunked = (nodes, 1, 72)
+    chunked = (nodes, 2, 72)
 
     def links(z):
         return ops.link_likelihood(z, graph.adjacency, pos_weight=3.0)
@@ -114,6 +114,7 @@ def larger_calls(adjacency: sf.SparseMatrix) -> dict[str, Callable[[], object]]:
         "link_likelihood, tiles of columns": with_leaves(
             lambda z: ops.link_likelihood(z, adjacency), (adjacency.shape[0], 1, 520)
         ),
+        "link_likelihood, tiles of columns, a hub": with_leaves(links, (nodes, 1, 520)),
         "mask_edges, many rows": lambda: ops.mask_edges(*graph.with_self_loops(), 999, 3),
         "mask_entries, many rows": lambda: ops.mask_entries(graph.features, 999, 3),
         "feature_likelihood, chunks of columns": with_leaves(

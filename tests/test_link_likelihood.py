@@ -408,46 +408,76 @@ def test_sizes_of_a_gpu(column, kernels, form, d):
     check_against_reference(converted(given, torch.float32, column.device), column.backend)
 
 
+def with_hubs(n, *degrees):
+    """A path of n nodes, of which the sixth and those after it have so many links."""
+    links = torch.diag(torch.ones(n - 1), 1)
+    for hub, degree in enumerate(degrees, start=5):
+        others = [k for k in range(n) if not 5 <= k < 5 + len(degrees)]
+        links[hub : hub + 2] = 0
+        links[:, hub] = 0
+        links[hub, others[:degree]] = 1
+    return Graph(links.maximum(links.T), dtype=torch.float64)
+
+
 @pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("form", ["chunked", "drawn"])
 @pytest.mark.parametrize(
-    ("hub", "n", "d", "gpu_blocks"),
-    [(1, 50, 3, False), (13, 50, 33, False), (4, 16, 600, False), (4, 12, 3, True), (4, 6, 600, True)],
+    ("n", "degrees", "d", "gpu_blocks"),
+    [
+        (60, (16, 17, 15), 3, False),
+        (60, (32, 33, 48, 50), 33, False),
+        (24, (18, 17), 3, True),
+        (20, (18, 17), 600, True),
+    ],
 )
-def test_hubs(column, kernels, hub, n, d, gpu_blocks, form, dtype):
-    """Rows in one piece, with two pieces, and with one in each of many chunks; the same bits when it is done again."""
-    kernels(fused=False, gpu_blocks=gpu_blocks, hub=hub)
-    given = converted(many_links(dtype, d, n if form == "drawn" else "all", n), dtype, column.device)
-    for one, other in zip(*(check_against_reference(given, column.backend) for _ in range(2)), strict=True):
-        assert_same_bits(one, other)
+def test_hubs(column, kernels, n, degrees, d, gpu_blocks, form, dtype):
+    """Neighbours with just and just more than the pairs of one and of several chunks; new memory is NaN."""
+    kernels(fused=False, gpu_blocks=gpu_blocks, hub=16)
+    adjacency = with_hubs(n, *degrees).adjacency
+    assert tuple(adjacency.rowptr.diff()[5 : 5 + len(degrees)].tolist()) == degrees
+    given = {"z": normal(n, 2, d) / d**0.5, "adjacency": adjacency, "pos_weight": 2.5, "seed": 3}
+    given |= {"self_loops": d != 3, "negatives": n if form == "drawn" else "all"}
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        check_against_reference(converted(given, dtype, column.device), column.backend)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("column", TRITON)
-@pytest.mark.parametrize("negatives", [3000, "all"])
+@pytest.mark.parametrize("negatives", [40, "all"])
 def test_a_hub_is_no_single_program(column, kernels, monkeypatch, negatives):
-    """The links of a star, alone and with drawn pairs."""
-    module = kernels(fused=False, hub=64)
-    longest = []
-    taken = module.pair_kernel
+    """The first launch leaves the gradients of hubs alone, the second one sums up parts of at most 16 pairs."""
+    module = kernels(fused=False, hub=16)
+    matrix = with_hubs(60, 16, 17, 40).adjacency.to(device=column.device, dtype=torch.float32)
+    z = normal(60, 1, 5).float().to(column.device)
+    first, second = [], []
+    launched = module.pair_kernel
 
-    class Counting:
+    class Watched:
         def __getitem__(self, grid):
             def launch(*arguments, HUBS, CHUNK, **options):
-                rowptr = arguments[5]
-                longest.append((HUBS, int(rowptr.diff().max()), CHUNK))
-                return taken[grid](*arguments, HUBS=HUBS, CHUNK=CHUNK, **options)
+                given = dict(zip(launched.arg_names, arguments, strict=False))
+                gradient = given["gradient"]
+                if not HUBS:
+                    gradient[:, [6, 7]] = 1234.0
+                launched[grid](*arguments, HUBS=HUBS, CHUNK=CHUNK, **options)
+                assert CHUNK == 16
+                first.extend(gradient[0, [5, 6, 7], 0].tolist() if not HUBS else [])
+                second.extend([given["starts"].tolist(), len(gradient[0])] if HUBS else [])
 
             return launch
 
-    monkeypatch.setattr(module, "pair_kernel", Counting())
-    n = 200
-    star = torch.zeros(n, n)
-    star[0, 1:] = star[1:, 0] = 1
-    given = {"z": normal(n, 1, 5), "adjacency": Graph(star).adjacency, "negatives": negatives, "seed": 3}
-    check_against_reference(converted(given, torch.float64, column.device), column.backend)
-    assert [hubs for hubs, _, _ in longest] == [False, True] * 2
-    assert all(most > chunk == 64 for _, most, chunk in longest)
+    monkeypatch.setattr(module, "pair_kernel", Watched())
+    weight = torch.ones(1, dtype=torch.float64, device=column.device)
+    seed = torch.ones(1, dtype=torch.int64, device=column.device)
+    drawn = 0 if negatives == "all" else negatives
+    module.link_likelihood(z, matrix.rowptr, matrix.col, matrix.non_edges.gaps, weight, seed, True, drawn, True)
+    assert first[1:] == [1234.0, 1234.0]
+    starts, places = second
+    assert sorted(row for row in starts if row in (6, 7)) == [6, 7]
+    assert places == 2 * math.ceil((matrix.nnz + 2 * drawn) / 16)
 
 
 @pytest.mark.parametrize("column", TRITON)
@@ -490,3 +520,16 @@ def test_memory_is_linear_in_the_nodes(column, kernels, form):
         negatives = 2000 if form == "drawn" else 0
         module.link_likelihood(given["z"], matrix.rowptr, matrix.col, gaps, weight, seed, True, negatives, True)
     assert made.largest <= max(4 * 64 * 64, 4 * 600 * 2 * 5, 8 * matrix.nnz, 16 * negatives) < 1e5
+
+
+@pytest.mark.parametrize("column", TRITON)
+def test_memory_of_hubs_is_linear_in_the_nodes(column, kernels):
+    """However many pairs there are: 160,000 here, of which 16 to a chunk would leave 20,000 parts of 200 bytes."""
+    module = kernels(fused=False, hub=16)
+    matrix = Graph(torch.ones(400, 400)).adjacency.to(device=column.device)
+    z = normal(400, 1, 50).float().to(column.device)
+    weight = torch.ones(1, dtype=torch.float64, device=column.device)
+    seed = torch.ones(1, dtype=torch.int64, device=column.device)
+    with contract.Allocations() as made:
+        module.link_likelihood(z, matrix.rowptr, matrix.col, matrix.col, weight, seed, True, 0, True)
+    assert made.largest <= 8 * matrix.nnz < 2e6

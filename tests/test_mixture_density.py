@@ -182,6 +182,31 @@ def test_gradient_where_the_exponential_underflows(column, dtype, extra):
         assert_close(gradient, expected, terms=512 * 512, name=f"gradient of {name}")
 
 
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("log_var", [-60.0, -90.0, -155.0, -400.0, -2000.0])
+def test_deviations_whose_squares_are_no_numbers(column, log_var, shared, dtype):
+    """Samples of a psi that has all but lost its noise: 1 / sigma^2 is beyond float32, 1 / sigma is, sigma is 0."""
+    n, samples, extra, d = 5, 2, 3, 19
+    log_var = torch.full((n, 1 if shared else extra + samples, d), log_var, dtype=dtype)
+    means = normal(n, extra + samples, d, seed=1).to(dtype)
+    # From a mean of 0 a sample differs, from another one it doesn't.
+    means[:, extra:, ::2] = 0
+    z = means[:, extra:] + (0.5 * log_var).exp()[:, -samples:] * normal(n, samples, d).to(dtype)
+    leaves = [t.to(column.device).requires_grad_() for t in (z, means, log_var)]
+    value = ops.mixture_density(*leaves)
+    gradients = torch.autograd.grad(value, leaves, contract.upstream(value))
+    exact = [t.detach().cpu().double().requires_grad_() for t in leaves]
+    with use_backend("reference"):
+        want = ops.mixture_density(*exact)
+    assert want.isfinite().all()
+    assert_close(value, want, terms=n * d, name="value")
+    for gradient, expected, name in zip(
+        gradients, torch.autograd.grad(want, exact, contract.upstream(want)), ("z", "means", "log_var"), strict=True
+    ):
+        assert_close(gradient, expected, terms=n * d, name=f"gradient of {name}")
+
+
 def test_lies_between_the_best_component_and_the_best_less_log_of_their_number(column):
     given = mixture(1, 3, 2, 3)()
     value = ops.mixture_density(**contract.converted(given, torch.float64, column.device)).cpu()

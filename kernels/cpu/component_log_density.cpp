@@ -7,15 +7,15 @@
 namespace seegera {
 namespace SEEGERA_ISA {
 
-// values [J, K + 1] += the rows' densities. scratch: precisions [V, stride], then doubles [V + J (K + 1)].
+// values [J, K + 1] += the rows' densities. scratch: deviations [V, stride], then doubles [V + J (K + 1)].
 template <typename T>
-void component_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* precisions, int64_t stride,
+void component_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* deviations, int64_t stride,
                     double* scratch, double* values) {
     double* normalisers = scratch;
     double* densities = scratch + p.variances;
     for (int64_t row = row_begin; row < row_end; ++row) {
-        row_precisions(p, row, precisions, stride, normalisers);
-        row_densities(p, row, precisions, stride, normalisers, densities);
+        row_deviations(p, row, deviations, stride, normalisers);
+        row_densities(p, row, deviations, stride, normalisers, densities);
         for (int64_t i = 0; i < p.samples * (p.extra + 1); ++i) {
             values[i] += densities[i];
         }

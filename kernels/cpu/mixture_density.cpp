@@ -9,18 +9,18 @@
 namespace seegera {
 namespace SEEGERA_ISA {
 
-// values [J] += the rows' densities; weights [n, J, K + 1] = softmax of a row's components. scratch: precisions
+// values [J] += the rows' densities; weights [n, J, K + 1] = softmax of a row's components. scratch: deviations
 // [V, stride], then doubles [V + J (K + 1)].
 template <typename T>
-void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* precisions, int64_t stride,
+void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* deviations, int64_t stride,
                   double* scratch, double* values, T* weights) {
     const int64_t components = p.extra + 1;
     double* normalisers = scratch;
     double* densities = scratch + p.variances;
     const double log_components = log(static_cast<double>(components));
     for (int64_t row = row_begin; row < row_end; ++row) {
-        row_precisions(p, row, precisions, stride, normalisers);
-        row_densities(p, row, precisions, stride, normalisers, densities);
+        row_deviations(p, row, deviations, stride, normalisers);
+        row_densities(p, row, deviations, stride, normalisers, densities);
         for (int64_t j = 0; j < p.samples; ++j) {
             double* own = densities + j * components;
             T* weight = weights + (row * p.samples + j) * components;

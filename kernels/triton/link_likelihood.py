@@ -30,7 +30,7 @@ import triton.language as tl
 
 from .common import OPTIONS, compiled_as
 from .common.chunks import chunk_block, padded, pieces
-from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places
+from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places, places_of
 from .common.math import bits_of, number_of, softplus, softplus_sigmoid
 from .common.products import multiply, multiply_add
 from .common.random import NEGATIVES, integers
@@ -49,7 +49,8 @@ FUSED_BLOCKS = {
 # instead of 8.9.
 CHUNK = 4096
 
-# Links and drawn pairs of a row up to which one program takes it.
+# Links and drawn pairs of a row up to which one program takes it: a guess, not yet measured. More where a row has more
+# on average, so that the places for the parts of hubs are no more than twice the rows.
 HUB = 512
 
 # --- All pairs, fused ------------------------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ def all_pairs_chunked(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bo
 @triton.jit
 def sum_pairs(
     row,  # [BLOCK_ROWS] int64
-    first,  # [BLOCK_ROWS] int64: of the row's places the first one wanted. 0 is the row itself, then links, then drawn
+    first,  # [BLOCK_ROWS] int64: of the row's pairs the first one wanted. 0 is the row itself, then links, then drawn
     last,  # [BLOCK_ROWS] int64: one past the last one wanted
     tile,
     z,
@@ -254,7 +255,7 @@ def sum_pairs(
     drawn_weight,
     dtype: tl.constexpr,
     DRAWN: tl.constexpr,
-    HUBS: tl.constexpr,  # otherwise the first place is 0
+    HUBS: tl.constexpr,  # otherwise the first one is 0
     BLOCK_ROWS: tl.constexpr,
     BLOCK_PAIRS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
@@ -271,19 +272,19 @@ def sum_pairs(
     value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
     total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=dtype)
     for start in range(0, tl.max(last - first if HUBS else last, axis=0), BLOCK_PAIRS):
-        place = start + tl.arange(0, BLOCK_PAIRS)[None, :]
+        pair = start + tl.arange(0, BLOCK_PAIRS)[None, :]
         if HUBS:
-            place += first[:, None]
-        inside = place < last[:, None]
-        link = (place > 0) & (place <= links[:, None])
-        other = tl.load(col + begin[:, None] + place - 1, mask=link, other=0)
-        other = tl.where(place == 0, row[:, None], other)
+            pair += first[:, None]
+        inside = pair < last[:, None]
+        link = (pair > 0) & (pair <= links[:, None])
+        other = tl.load(col + begin[:, None] + pair - 1, mask=link, other=0)
+        other = tl.where(pair == 0, row[:, None], other)
         # The term of a pair is -on softplus(-s) - off softplus(s).
-        on = tl.where(link, linked, tl.where(place == 0, linked * self_loops, 0.0))
+        on = tl.where(link, linked, tl.where(pair == 0, linked * self_loops, 0.0))
         if DRAWN:
-            drawn = inside & (place > links[:, None])
-            place = place - 1 - links[:, None]
-            other = tl.where(drawn, tl.load(drawn_col + drawn_begin[:, None] + place, mask=drawn, other=0), other)
+            drawn = inside & (pair > links[:, None])
+            pair = pair - 1 - links[:, None]
+            other = tl.where(drawn, tl.load(drawn_col + drawn_begin[:, None] + pair, mask=drawn, other=0), other)
             off = tl.where(drawn, number_of(drawn_weight, dtype), 0.0)
         else:
             off = tl.where(link, -1.0, 0.0).to(dtype)
@@ -307,7 +308,7 @@ def sum_pairs(
     return value, total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs", "all_blocks", "search_steps"])
 def pair_kernel(
     z,  # [nodes, samples, width], unit stride along a row
     rowptr,  # links: [nodes + 1] int64
@@ -349,7 +350,7 @@ def pair_kernel(
     block = program // tiles // samples
     line = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     if HUBS:
-        lines = 2 * tl.cdiv(pairs, CHUNK)
+        lines = places_of(pairs, CHUNK)
         row, begin, end, inside, starting = hub_segments(line, lines, pairs_rowptr, nodes, pairs, search_steps, CHUNK)
         before = begin - tl.load(pairs_rowptr + row)
         # The piece that begins a hub has the row itself besides.
@@ -391,7 +392,8 @@ def pair_kernel(
         tl.store(partial + sample * all_blocks + block, tl.sum(value, axis=0))
     if WITH_GRADIENT:
         column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-        wanted = inside[:, None] & (column < width)[None, :]
+        # None of a row is wanted only where it is a hub or past the end.
+        wanted = (first < last)[:, None] & (column < width)[None, :]
         # A pair is in the sum in both directions, hence the 2.
         total *= 2.0
         target = gradient + (sample * lines + line[:, None]) * width + column[None, :]
@@ -450,7 +452,7 @@ def pair_blocks(nodes: int, width: int, hubs: bool, dtype: torch.dtype, device: 
     """Rows of a program, pairs of each row and columns that it takes at a time. ``dtype``: of the sums.
 
     On a GPU 8 kB, 16 numbers of a thread in float32; 2 kB of narrow rows, whose addresses take more registers; of hubs
-    half as many, for the same reason.
+    half as many, for the same reason, but for wide rows of float64, where ptxas would spill then and does not now.
     """
     columns = max(1, min(triton.next_power_of_2(width), 512))
     if device == "cpu":
@@ -459,7 +461,9 @@ def pair_blocks(nodes: int, width: int, hubs: bool, dtype: torch.dtype, device: 
     numbers = (2**13 if columns >= 256 else 2**11) // dtype.itemsize
     pairs = min(8, numbers // columns)
     rows = min(32, numbers // (pairs * columns))
-    return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": max(1, pairs // 2) if hubs else pairs, "BLOCK_WIDTH": columns}
+    if hubs and (dtype != torch.float64 or columns < 256):
+        pairs = max(1, pairs // 2)
+    return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": pairs, "BLOCK_WIDTH": columns}
 
 
 def drawn_pairs(
@@ -493,19 +497,22 @@ def add_links(
     Without drawn pairs it adds to the gradient, and the links lose the term that the sum over all pairs gives them.
     """
     nodes, samples, width = z.shape
-    blocks = pair_blocks(nodes, width, False, gradient.dtype, z.device.type)
-    tiles = max(1, triton.cdiv(width, blocks["BLOCK_WIDTH"]))
     pairs, pairs_rowptr = col.numel(), rowptr
     if drawn is not None:
         pairs, pairs_rowptr = pairs + drawn[1].numel(), rowptr + drawn[0]
+    chunk = max(HUB, triton.next_power_of_2(triton.cdiv(pairs, nodes)))
     # A row has fewer links than there are nodes.
-    places = 0 if pairs <= HUB or (drawn is None and nodes <= HUB) else number_of_places(pairs, HUB)
-    row_blocks, place_blocks = triton.cdiv(nodes, blocks["BLOCK_ROWS"]), triton.cdiv(places, blocks["BLOCK_ROWS"])
-    # The blocks of hubs begin at an even place, as well aligned as the others.
-    partial = z.new_zeros((samples, row_blocks + row_blocks % 2 + place_blocks), dtype=torch.float64)
+    places = 0 if pairs <= chunk or (drawn is None and nodes <= chunk) else number_of_places(pairs, chunk)
+    of_rows, of_hubs = (pair_blocks(nodes, width, hubs, gradient.dtype, z.device.type) for hubs in (False, True))
+    tiles = max(1, triton.cdiv(width, of_rows["BLOCK_WIDTH"]))
+    row_blocks, place_blocks = triton.cdiv(nodes, of_rows["BLOCK_ROWS"]), triton.cdiv(places, of_hubs["BLOCK_ROWS"])
+    # The sums of hubs begin at an even place, so that they are as well aligned.
+    begin = row_blocks + row_blocks % 2 if places else row_blocks
+    partial = z.new_empty((samples, begin + place_blocks), dtype=torch.float64)
+    partial[:, row_blocks:begin] = 0
     sums, starts = gradient.new_empty((samples, places if with_gradient else 0, width)), rowptr.new_empty(places)
 
-    def launch(number_of_blocks: int, out: torch.Tensor, partial: torch.Tensor, hubs: bool) -> None:
+    def launch(hubs: bool, number_of_blocks: int, out: torch.Tensor, values: torch.Tensor) -> None:
         pair_kernel[number_of_blocks * samples * tiles,](
             z,
             rowptr,
@@ -514,7 +521,7 @@ def add_links(
             pairs_rowptr,
             pos_weight,
             out,
-            partial,
+            values,
             starts,
             nodes,
             pairs,
@@ -523,25 +530,24 @@ def add_links(
             z.stride(0),
             z.stride(1),
             tiles,
-            partial.stride(0),
+            values.stride(0),
             nodes.bit_length(),
             int(self_loops),
             bits_of(drawn_weight),
             DRAWN=drawn is not None,
             HUBS=hubs,
             WITH_GRADIENT=with_gradient,
-            CHUNK=HUB,
-            **pair_blocks(nodes, width, hubs, gradient.dtype, z.device.type),
+            CHUNK=chunk,
+            **(of_hubs if hubs else of_rows),
             **OPTIONS,
         )
 
-    launch(row_blocks, gradient, partial, hubs=False)
+    launch(False, row_blocks, gradient, partial)
     if places:
-        launch(place_blocks, sums, partial[:, row_blocks + row_blocks % 2 :], hubs=True)
+        launch(True, place_blocks, sums, partial[:, begin:])
         if with_gradient:
-            tile = (blocks["BLOCK_ROWS"], blocks["BLOCK_WIDTH"])
-            for out, each in zip(gradient, sums, strict=True):
-                add_up_hubs(pairs_rowptr, each, starts, out, pairs, HUB, *tile, add=drawn is None)
+            block = (of_hubs["BLOCK_ROWS"], of_hubs["BLOCK_WIDTH"])
+            add_up_hubs(pairs_rowptr, sums, starts, gradient, pairs, chunk, *block, add=drawn is None)
     return partial.sum(dim=1)
 
 
@@ -700,11 +706,13 @@ def ahead_of_time() -> list[tuple]:
                 label = f"{element} width {width}{', drawn' if drawn else ''}{', hubs' if hubs else ''}"
                 add(label, pair_kernel, constants, OPTIONS, width, z=f"*{element}", gradient=f"*{wide}")
             if element == wide:
-                constants = {"ADD": True, "CHUNK": HUB}
-                constants |= {"BLOCK_ROWS": blocks["BLOCK_ROWS"], "BLOCK_COLS": blocks["BLOCK_WIDTH"]}
                 types = {"rowptr": "*i64", "starts": "*i64", "width": "i32:16"}
                 types |= dict.fromkeys(("partial", "out"), f"*{element}")
-                entries.append(compiled_as(f"{element} width {width}", hub_kernel, constants, types))
+                for drawn in (False, True):
+                    constants = {"ADD": not drawn, "CHUNK": HUB}
+                    constants |= {"BLOCK_ROWS": blocks["BLOCK_ROWS"], "BLOCK_COLS": blocks["BLOCK_WIDTH"]}
+                    label = f"{element} width {width}{', drawn' if drawn else ''}"
+                    entries.append(compiled_as(label, hub_kernel, constants, types))
     add("", draw_kernel, {"BLOCK": draw_block(1, "cuda")}, OPTIONS, 64)
     for element in ("fp32", "fp64"):
         constants = {"BLOCK": scale_block(1, "cuda")}

@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 from .common import OPTIONS, compiled_as, layer
-from .common.hubs import ends_but_of_hubs, hub_segments, row_of
+from .common.hubs import ends_but_of_hubs, hub_segments, places_of, row_of
 from .common.layer import Matrix, finish, gradient_of_sums, propagated
 from .common.math import bits_of, number_of
 from .common.random import DROPOUT, happens, word_at
@@ -200,7 +200,7 @@ def kept_segment_kernel(
 ):
     """``segment_kernel`` of sparse_matmul with the entries that each draw keeps."""
     program = tl.program_id(0).to(tl.int64)
-    places = 2 * tl.cdiv(nnz, CHUNK)
+    places = places_of(nnz, CHUNK)
     blocks = tl.cdiv(places, BLOCK_ROWS)
     place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column, first_draw, last_draw, target = tile_of_draws(program // blocks, draws, width, TRANSPOSED, BLOCK_COLS)

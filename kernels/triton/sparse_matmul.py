@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from .common import OPTIONS, compiled_as
-from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places
+from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places, places_of
 
 # Non-zeros of a chunk.
 CHUNK = 256
@@ -99,7 +99,7 @@ def segment_kernel(
 ):
     """The partial sums of the hubs. Programs: for each tile of columns all blocks of places."""
     program = tl.program_id(0).to(tl.int64)
-    places = 2 * tl.cdiv(nnz, CHUNK)
+    places = places_of(nnz, CHUNK)
     blocks = tl.cdiv(places, BLOCK_ROWS)
     place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
@@ -167,7 +167,8 @@ def launch_product(
             **blocks,
             **options,
         )
-        add_up_hubs(rowptr, partial, starts, out, nnz, CHUNK, blocks["BLOCK_ROWS"], blocks["BLOCK_COLS"], add=False)
+        block = (blocks["BLOCK_ROWS"], blocks["BLOCK_COLS"])
+        add_up_hubs(rowptr, partial[None], starts, out[None], nnz, CHUNK, *block, add=False)
 
 
 def sparse_matmul(

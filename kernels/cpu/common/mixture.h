@@ -55,10 +55,19 @@ inline void fetch(const T* line, int64_t width) {
     }
 }
 
-// precisions [V, d rounded up to whole vectors] = exp(-log_var), zeros behind; normalisers [V] = sum over d of
+// 1 / sigma = exp(-log_var / 2), whose square may be beyond T where it is not; so the densities square the standardized
+// differences. A sigma below exp(-80), exp(-560) in double, counts as that: hardly a number is as near to another one,
+// and the product with a difference up to 6,000 is finite, times a weight of 0 still 0.
+template <typename V>
+inline V inverse_deviation(const V& log_var) {
+    using T = Element<V>;
+    return exp(at_most(log_var * T(-0.5), sizeof(T) == 4 ? T(80) : T(560)));
+}
+
+// deviations [V, d rounded up to whole vectors] = 1 / sigma, zeros behind; normalisers [V] = sum over d of
 // log_var + log(2 pi).
 template <typename T>
-inline void row_precisions(const Mixture<T>& p, int64_t row, T* precisions, int64_t stride, double* normalisers) {
+inline void row_deviations(const Mixture<T>& p, int64_t row, T* deviations, int64_t stride, double* normalisers) {
     using V = Vector<T, kVectorBytes>;
     constexpr int64_t lanes = kLanes<V>;
     for (int64_t draw = 0; draw < p.variances; ++draw) {
@@ -69,20 +78,20 @@ inline void row_precisions(const Mixture<T>& p, int64_t row, T* precisions, int6
             const int64_t count = p.width - i < lanes ? p.width - i : lanes;
             const V value = SEEGERA_LOAD(log_var + i);
             sum += value;
-            V precision = exp(-value);
+            V deviation = inverse_deviation(value);
             if (count < lanes) {
                 // exp(0) behind the end must not count.
-                precision = load_part<V>(reinterpret_cast<const T*>(&precision), count);
+                deviation = load_part<V>(reinterpret_cast<const T*>(&deviation), count);
             }
-            store(precisions + draw * stride + i, precision);
+            store(deviations + draw * stride + i, deviation);
         }
         normalisers[draw] = horizontal_sum_double(sum) + p.width * 1.8378770664093454836;
     }
 }
 
-// sums[c] = sum over d of (z - mean_c)^2 precision_c for Count components, whose reads of z are one.
+// sums[c] = sum over d of ((z - mean_c) / sigma_c)^2 for Count components, whose reads of z are one.
 template <int Count, typename T>
-inline void sum_squares(const T* z, const T* const* means, const T* const* precisions, int64_t width, double* sums) {
+inline void sum_squares(const T* z, const T* const* means, const T* const* deviations, int64_t width, double* sums) {
     using V = Vector<T, kVectorBytes>;
     constexpr int64_t lanes = kLanes<V>;
     V total[Count] = {};
@@ -90,15 +99,15 @@ inline void sum_squares(const T* z, const T* const* means, const T* const* preci
     for (; i + lanes <= width; i += lanes) {
         const V own = load<V>(z + i);
         for (int c = 0; c < Count; ++c) {
-            const V difference = own - load<V>(means[c] + i);
-            total[c] += difference * load<V>(precisions[c] + i) * difference;
+            const V difference = (own - load<V>(means[c] + i)) * load<V>(deviations[c] + i);
+            total[c] += difference * difference;
         }
     }
     if (i < width) {
         const V own = load_part<V>(z + i, width - i);
         for (int c = 0; c < Count; ++c) {
-            const V difference = own - load_part<V>(means[c] + i, width - i);
-            total[c] += difference * load<V>(precisions[c] + i) * difference;
+            const V difference = (own - load_part<V>(means[c] + i, width - i)) * load<V>(deviations[c] + i);
+            total[c] += difference * difference;
         }
     }
     for (int c = 0; c < Count; ++c) {
@@ -108,7 +117,7 @@ inline void sum_squares(const T* z, const T* const* means, const T* const* preci
 
 // densities [J, K + 1] = log N(z_j; mu_k, exp(log_var_k)) of one row.
 template <typename T>
-inline void row_densities(const Mixture<T>& p, int64_t row, const T* precisions, int64_t stride,
+inline void row_densities(const Mixture<T>& p, int64_t row, const T* deviations, int64_t stride,
                           const double* normalisers, double* densities) {
     constexpr int most = 6;
     const int64_t draws = p.extra + p.samples;
@@ -119,11 +128,11 @@ inline void row_densities(const Mixture<T>& p, int64_t row, const T* precisions,
         for (int64_t begin = 0; begin <= p.extra; begin += count) {
             const int64_t left = p.extra + 1 - begin;
             count = left >= most ? most : left;
-            const T *mean[most], *precision[most];
+            const T *mean[most], *deviation[most];
             for (int64_t c = 0; c < count; ++c) {
                 const int64_t draw = component_draw(p.extra, j, begin + c);
                 mean[c] = p.means + (row * draws + draw) * p.width;
-                precision[c] = precisions + (p.variances == 1 ? 0 : draw) * stride;
+                deviation[c] = deviations + (p.variances == 1 ? 0 : draw) * stride;
                 if (j == 0 || draw >= p.extra) {
                     fetch(mean[c] + draws * p.width, p.width);
                 }
@@ -131,22 +140,22 @@ inline void row_densities(const Mixture<T>& p, int64_t row, const T* precisions,
             double* own = densities + j * (p.extra + 1) + begin;
             switch (count) {
                 case 6:
-                    sum_squares<6>(z, mean, precision, p.width, own);
+                    sum_squares<6>(z, mean, deviation, p.width, own);
                     break;
                 case 5:
-                    sum_squares<5>(z, mean, precision, p.width, own);
+                    sum_squares<5>(z, mean, deviation, p.width, own);
                     break;
                 case 4:
-                    sum_squares<4>(z, mean, precision, p.width, own);
+                    sum_squares<4>(z, mean, deviation, p.width, own);
                     break;
                 case 3:
-                    sum_squares<3>(z, mean, precision, p.width, own);
+                    sum_squares<3>(z, mean, deviation, p.width, own);
                     break;
                 case 2:
-                    sum_squares<2>(z, mean, precision, p.width, own);
+                    sum_squares<2>(z, mean, deviation, p.width, own);
                     break;
                 default:
-                    sum_squares<1>(z, mean, precision, p.width, own);
+                    sum_squares<1>(z, mean, deviation, p.width, own);
             }
             for (int64_t c = 0; c < count; ++c) {
                 const int64_t draw = component_draw(p.extra, j, begin + c);
@@ -194,11 +203,11 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             store(scratch + (j * kBlock + v) * lanes, V{});
         }
     }
-    V precision[kBlock], shared[kBlock];
+    V deviation[kBlock], shared[kBlock];
     for (int64_t draw = 0; draw < draws; ++draw) {
         if (draw == 0 || p.variances > 1) {
             for (int v = 0; v < kBlock; ++v) {
-                precision[v] = exp(-read(log_var + draw * p.width, v));
+                deviation[v] = inverse_deviation(read(log_var + draw * p.width, v));
                 shared[v] = V{};
             }
         }
@@ -218,17 +227,17 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             const T weight = weights[j * components + k];
             total += weight;
             for (int v = 0; v < kBlock; ++v) {
-                const V difference = read(z + j * p.width, v) - mean[v];
-                const V pull = weight * (difference * precision[v]);
+                const V difference = (read(z + j * p.width, v) - mean[v]) * deviation[v];
+                const V pull = weight * difference;
                 T* target = scratch + (j * kBlock + v) * lanes;
                 sum[v] += pull;
                 shared[v] += pull * difference;
-                store(target, load<V>(target) - pull);
+                store(target, load<V>(target) - pull * deviation[v]);
             }
         }
         for (int v = 0; v < kBlock; ++v) {
             shared[v] -= total;
-            write(g.means + (row * draws + draw) * p.width + i, v, sum[v]);
+            write(g.means + (row * draws + draw) * p.width + i, v, sum[v] * deviation[v]);
             if (p.variances > 1 || draw + 1 == draws) {
                 const int64_t variance = p.variances > 1 ? draw : 0;
                 write(g.log_var + (row * p.variances + variance) * p.width + i, v, shared[v] * T(0.5));
@@ -302,7 +311,7 @@ struct MixtureOperands {
     int64_t task_rows() const { return mixture_task_rows(p.samples, p.extra + p.samples, p.width); }
     // Numbers of scratch for row_gradient, whatever the instruction set.
     int64_t gradient_scratch() const { return p.samples * 4 * 64 / static_cast<int64_t>(sizeof(T)); }
-    // Numbers per row of precisions: whole vectors of any instruction set.
+    // Numbers per row of deviations: whole vectors of any instruction set.
     int64_t stride() const { return (p.width + 15) / 16 * 16; }
 };
 
@@ -325,7 +334,7 @@ struct MixtureGradients {
     }
 };
 
-// Runs run(p, row_begin, row_end, precisions, stride, scratch, sums, more...) over all rows, each task with sums of its
+// Runs run(p, row_begin, row_end, deviations, stride, scratch, sums, more...) over all rows, each task with sums of its
 // own, [cells], and adds these up in the order of the tasks.
 template <typename T, typename Run, typename... More>
 std::vector<double> sum_over_mixture_tasks(const MixtureOperands<T>& operands, int64_t cells, const Run& run,
@@ -336,9 +345,9 @@ std::vector<double> sum_over_mixture_tasks(const MixtureOperands<T>& operands, i
     const int64_t tasks = (rows + task_rows - 1) / task_rows;
     std::vector<double> sums(tasks * cells);
     for_each_task(tasks, [&](int64_t task) {
-        std::vector<T> precisions(p.variances * operands.stride());
+        std::vector<T> deviations(p.variances * operands.stride());
         std::vector<double> scratch(p.variances + p.samples * operands.components());
-        run(p, task * task_rows, std::min(rows, (task + 1) * task_rows), precisions.data(), operands.stride(),
+        run(p, task * task_rows, std::min(rows, (task + 1) * task_rows), deviations.data(), operands.stride(),
             scratch.data(), sums.data() + task * cells, more...);
     });
     for (int64_t task = 1; task < tasks; ++task) {

@@ -15,7 +15,7 @@ def padded(columns: int) -> int:
 
 
 def pieces(size: int, most: int) -> list[slice]:
-    """Slices of nearly equal size, of ``most`` elements at most and, but for the last, a multiple of UNIT."""
+    """Slices of nearly equal size: at most ``most``, and all but the last multiples of UNIT, as ``most`` has to be."""
     step = padded(triton.cdiv(size, triton.cdiv(size, most)))
     return [slice(begin, min(size, begin + step)) for begin in range(0, size, step)]
 

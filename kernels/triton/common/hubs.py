@@ -38,6 +38,12 @@ def row_of(nonzero, rowptr, rows, search_steps):
 
 
 @triton.jit
+def places_of(nnz, CHUNK: tl.constexpr):
+    """Places for the partial sums of hubs, int64."""
+    return 2 * tl.cdiv(tl.cast(nnz, tl.int64), CHUNK)
+
+
+@triton.jit
 def hub_segments(
     place,  # [BLOCK_ROWS] int64
     places,
@@ -67,9 +73,10 @@ def hub_segments(
 @triton.jit
 def hub_kernel(
     rowptr,
-    partial,
-    starts,
-    out,
+    partial,  # [samples, places, width]
+    starts,  # [places] int64: the row that begins in a place, or -1
+    out,  # [samples, rows, width]
+    rows,
     nnz,
     width,
     ADD: tl.constexpr,  # to what is in the row
@@ -77,12 +84,18 @@ def hub_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLS: tl.constexpr,
 ):
-    """Each place where a hub begins adds up its partial sums: its own, then those on side 0 of the later chunks."""
+    """Each place where a hub begins adds up its partial sums: its own, then those on side 0 of the later chunks.
+
+    Programs: for each sample all tiles of columns, for each tile all blocks of places.
+    """
     program = tl.program_id(0).to(tl.int64)
-    places = 2 * tl.cdiv(nnz, CHUNK)
-    blocks = tl.cdiv(places, BLOCK_ROWS)
+    places = places_of(nnz, CHUNK)
+    blocks, tiles = tl.cdiv(places, BLOCK_ROWS), tl.cdiv(width, BLOCK_COLS)
     place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    column = program // blocks % tiles * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    sample = program // blocks // tiles
+    partial += sample * places * width
+    out += sample * rows * width
     row = tl.load(starts + place, mask=place < places, other=-1)
     begins = row >= 0
     end = tl.load(rowptr + row + 1, mask=begins, other=0)
@@ -120,19 +133,21 @@ def add_up_hubs(
     *,
     add: bool,
 ) -> None:
-    """Writes the sums of the hubs into their rows of ``out`` ``[rows, width]``, or adds them to what is there.
+    """Writes the sums of the hubs into their rows of ``out``, or adds them to what is there.
 
     Args:
-        partial: ``[places, width]``.
+        partial: ``[samples, places, width]``.
         starts: ``[places]`` int64: the row that begins in a place, or -1.
+        out: ``[samples, rows, width]``.
     """
-    width = out.shape[1]
-    blocks = triton.cdiv(partial.shape[0], block_rows) * triton.cdiv(width, block_columns)
-    hub_kernel[(blocks,)](
+    samples, rows, width = out.shape
+    blocks = triton.cdiv(partial.shape[1], block_rows) * triton.cdiv(width, block_columns)
+    hub_kernel[(blocks * samples,)](
         rowptr,
         partial,
         starts,
         out,
+        rows,
         nnz,
         width,
         ADD=add,
