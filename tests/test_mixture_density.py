@@ -1,6 +1,7 @@
 """mixture_density: log Omega with one mixture per row, summed over rows."""
 
 import math
+import sys
 
 import cases
 import contract
@@ -193,18 +194,38 @@ def test_deviations_whose_squares_are_no_numbers(column, log_var, shared, dtype)
     # From a mean of 0 a sample differs, from another one it doesn't.
     means[:, extra:, ::2] = 0
     z = means[:, extra:] + (0.5 * log_var).exp()[:, -samples:] * normal(n, samples, d).to(dtype)
-    leaves = [t.to(column.device).requires_grad_() for t in (z, means, log_var)]
-    value = ops.mixture_density(*leaves)
+    check_like_the_reference("mixture_density", (z, means, log_var), n * d, column)
+
+
+@pytest.mark.parametrize("name", ["mixture_density", "component_log_density"])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("log_var", "dtype"), [(-161.0, torch.float32), (-1121.0, torch.float64)])
+def test_the_least_deviation_of_the_squares(column, monkeypatch, log_var, dtype, shared, name):
+    """On both sides of the limit, with differences from the means; beyond it a square does not depend on log_var."""
+    most = sys.modules["seegera_fast.reference.component_log_density"].MOST
+    monkeypatch.setitem(most, torch.float64, most[dtype])
+    n, samples, extra, d = 5, 2, 1, 19
+    variances = 1 if shared else extra + samples
+    log_var = (log_var + 2 * normal(n, variances, d, seed=3)).to(dtype)
+    means = torch.zeros(n, extra + samples, d, dtype=dtype)
+    z = (0.5 * log_var).exp()[:, -samples:].expand(n, samples, d) * normal(n, samples, d).to(dtype)
+    with use_backend(column.backend):
+        count = terms({"z": z, "means": means, "log_var": log_var})
+        check_like_the_reference(name, (z, means, log_var), count, column)
+
+
+def check_like_the_reference(name, operands, terms, column):
+    """Value and gradients."""
+    leaves = [t.to(column.device).requires_grad_() for t in operands]
+    value = getattr(ops, name)(*leaves)
     gradients = torch.autograd.grad(value, leaves, contract.upstream(value))
-    exact = [t.detach().cpu().double().requires_grad_() for t in leaves]
-    with use_backend("reference"):
-        want = ops.mixture_density(*exact)
+    wanted = [t.double().requires_grad_() for t in operands]
+    want = getattr(reference, name)(*wanted)
     assert want.isfinite().all()
-    assert_close(value, want, terms=n * d, name="value")
-    for gradient, expected, name in zip(
-        gradients, torch.autograd.grad(want, exact, contract.upstream(want)), ("z", "means", "log_var"), strict=True
-    ):
-        assert_close(gradient, expected, terms=n * d, name=f"gradient of {name}")
+    assert_close(value, want, terms=terms, name="value")
+    want_gradients = torch.autograd.grad(want, wanted, contract.upstream(want))
+    for gradient, expected, operand in zip(gradients, want_gradients, ("z", "means", "log_var"), strict=True):
+        assert_close(gradient, expected, terms=terms, name=f"gradient of {operand}")
 
 
 def test_lies_between_the_best_component_and_the_best_less_log_of_their_number(column):

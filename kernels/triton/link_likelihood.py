@@ -392,7 +392,7 @@ def pair_kernel(
         tl.store(partial + sample * all_blocks + block, tl.sum(value, axis=0))
     if WITH_GRADIENT:
         column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-        # None of a row is wanted only where it is a hub or past the end.
+        # Nothing was wanted past the end, of a hub in the first launch, and of a place without one in the second.
         wanted = (first < last)[:, None] & (column < width)[None, :]
         # A pair is in the sum in both directions, hence the 2.
         total *= 2.0

@@ -49,8 +49,8 @@ def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.T
         log_var: ``[n, 1 or K + J, d]``.
 
     Returns:
-        ``[J, K + 1]``; column K is the sample's own. Differentiable in all three. A standard deviation below exp(-80),
-        in float64 exp(-560), counts as that.
+        ``[J, K + 1]``; column K is the sample's own. Differentiable in all three. In the squares a standard
+        deviation below exp(-80), in float64 exp(-560), counts as that.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -57,7 +57,7 @@ def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor)
 
     Returns:
         ``[J]``, normalising constants included, by a true logsumexp: finite at any d. Differentiable in all three.
-        A standard deviation below exp(-80), in float64 exp(-560), counts as that.
+        In the squares a standard deviation below exp(-80), in float64 exp(-560), counts as that.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -56,12 +56,22 @@ inline void fetch(const T* line, int64_t width) {
 }
 
 // 1 / sigma = exp(-log_var / 2), whose square may be beyond T where it is not; so the densities square the standardized
-// differences. A sigma below exp(-80), exp(-560) in double, counts as that: hardly a number is as near to another one,
-// and the product with a difference up to 6,000 is finite, times a weight of 0 still 0.
+// differences. There a sigma below exp(-80), exp(-560) in double, counts as that: the product with a difference of up
+// to 6,000 is finite then, and 0 times a weight of 0.
+template <typename T>
+constexpr T kMostExponent = sizeof(T) == 4 ? 80 : 560;
+
 template <typename V>
 inline V inverse_deviation(const V& log_var) {
     using T = Element<V>;
-    return exp(at_most(log_var * T(-0.5), sizeof(T) == 4 ? T(80) : T(560)));
+    return exp(at_most(log_var * T(-0.5), kMostExponent<T>));
+}
+
+// The same where it depends on log_var, else 0.
+template <typename V>
+inline V varying(const V& log_var, const V& deviation) {
+    using T = Element<V>;
+    return select(less(splat<V>(kMostExponent<T>), log_var * T(-0.5)), V{}, deviation);
 }
 
 // deviations [V, d rounded up to whole vectors] = 1 / sigma, zeros behind; normalisers [V] = sum over d of
@@ -203,11 +213,13 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             store(scratch + (j * kBlock + v) * lanes, V{});
         }
     }
-    V deviation[kBlock], shared[kBlock];
+    V deviation[kBlock], slope[kBlock], shared[kBlock];
     for (int64_t draw = 0; draw < draws; ++draw) {
         if (draw == 0 || p.variances > 1) {
             for (int v = 0; v < kBlock; ++v) {
-                deviation[v] = inverse_deviation(read(log_var + draw * p.width, v));
+                const V value = read(log_var + draw * p.width, v);
+                deviation[v] = inverse_deviation(value);
+                slope[v] = varying(value, deviation[v]);
                 shared[v] = V{};
             }
         }
@@ -227,11 +239,11 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             const T weight = weights[j * components + k];
             total += weight;
             for (int v = 0; v < kBlock; ++v) {
-                const V difference = (read(z + j * p.width, v) - mean[v]) * deviation[v];
-                const V pull = weight * difference;
+                const V difference = read(z + j * p.width, v) - mean[v];
+                const V pull = weight * (difference * deviation[v]);
                 T* target = scratch + (j * kBlock + v) * lanes;
                 sum[v] += pull;
-                shared[v] += pull * difference;
+                shared[v] += pull * (difference * slope[v]);
                 store(target, load<V>(target) - pull * deviation[v]);
             }
         }

@@ -20,15 +20,16 @@ from .sums import sum_blocks, sum_kernel
 
 @triton.jit
 def inverse_deviation(log_var):
-    """1 / sigma = exp(-log_var / 2), whose square may be beyond the type where it is not.
+    """1 / sigma = exp(-log_var / 2), and the same where it depends on log_var, else 0.
 
-    So the densities square the standardized differences. A sigma below exp(-80), exp(-560) in float64, counts as that:
-    hardly a number is as near to another one, and the product with a difference up to 6,000 is finite, times a weight
-    of 0 still 0.
+    Its square may be beyond the type where it is not, so the densities square the standardized differences. There a
+    sigma below exp(-80), exp(-560) in float64, counts as that: the product with a difference of up to 6,000 is finite
+    then, and 0 times a weight of 0.
     """
     most: tl.constexpr = 80.0 if log_var.dtype == tl.float32 else 560.0
     exponent = -0.5 * log_var
-    return tl.exp(tl.where(exponent > most, most, exponent))
+    deviation = tl.exp(tl.where(exponent > most, most, exponent))
+    return deviation, tl.where(exponent > most, 0.0, deviation)
 
 
 @triton.jit
@@ -66,7 +67,7 @@ def density_kernel(
             log_variance = tl.load(log_var + log_var_line + column, mask=mask, other=0.0)
             difference = tl.load(z + z_line + column, mask=mask, other=0.0)
             difference -= tl.load(means + mean_line + column, mask=mask, other=0.0)
-            difference *= inverse_deviation(log_variance)
+            difference *= inverse_deviation(log_variance)[0]
             total += difference * difference + log_variance
         constant = tl.cast(width, tl.float64) * 1.8378770664093454836
         density = -0.5 * (tl.sum(total, axis=2).to(tl.float64) + constant)
@@ -122,14 +123,14 @@ def gradient_kernel(
             variance = tl.where(variances > 1, draw, 0)
             mean = tl.load(means + (row * draws + draw)[:, None] * width + column, mask=mask, other=0.0)
             at = (row * variances + variance)[:, None] * width + column
-            deviation = inverse_deviation(tl.load(log_var + at, mask=mask, other=0.0))
+            deviation, _ = inverse_deviation(tl.load(log_var + at, mask=mask, other=0.0))
             own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
             total -= own * ((sample_value - mean) * deviation) * deviation
         tl.store(z_out + z_at, total, mask=mask)
 
     for variance in range(variances):
         log_var_at = (row * variances + variance)[:, None] * width + column
-        deviation = inverse_deviation(tl.load(log_var + log_var_at, mask=mask, other=0.0))
+        deviation, varying = inverse_deviation(tl.load(log_var + log_var_at, mask=mask, other=0.0))
         slope = tl.zeros((BLOCK_ROWS, BLOCK_COLS), dtype=z.dtype.element_ty)
         # One variance for all draws, or one for each.
         for draw in range(variance, tl.where(variances > 1, variance + 1, draws)):
@@ -143,10 +144,10 @@ def gradient_kernel(
                 sample_value = tl.load(z + (row * samples + sample)[:, None] * width + column, mask=mask, other=0.0)
                 component = tl.minimum(draw, extra)
                 own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-                difference = (sample_value - mean) * deviation
-                pull = own * difference
+                difference = sample_value - mean
+                pull = own * (difference * deviation)
                 total += pull
-                slope += pull * difference - own
+                slope += pull * (difference * varying) - own
             tl.store(means_out + mean_at, total * deviation, mask=mask)
         tl.store(log_var_out + log_var_at, 0.5 * slope, mask=mask)
 
