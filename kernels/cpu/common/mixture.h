@@ -67,11 +67,11 @@ inline V inverse_deviation(const V& log_var) {
     return exp(at_most(log_var * T(-0.5), kMostExponent<T>));
 }
 
-// The same where it depends on log_var, else 0.
+// Where the square of a difference does not depend on log_var.
 template <typename V>
-inline V varying(const V& log_var, const V& deviation) {
+inline Mask<V> at_least_deviation(const V& log_var) {
     using T = Element<V>;
-    return select(less(splat<V>(kMostExponent<T>), log_var * T(-0.5)), V{}, deviation);
+    return less(splat<V>(kMostExponent<T>), log_var * T(-0.5));
 }
 
 // deviations [V, d rounded up to whole vectors] = 1 / sigma, zeros behind; normalisers [V] = sum over d of
@@ -213,15 +213,17 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             store(scratch + (j * kBlock + v) * lanes, V{});
         }
     }
-    V deviation[kBlock], slope[kBlock], shared[kBlock];
+    // Then the sums over draws are multiplied by 1 / sigma, not their terms.
+    const bool one_variance = p.variances == 1;
+    V deviation[kBlock] = {}, shared[kBlock] = {};
+    T counted = 0;
     for (int64_t draw = 0; draw < draws; ++draw) {
         if (draw == 0 || p.variances > 1) {
             for (int v = 0; v < kBlock; ++v) {
-                const V value = read(log_var + draw * p.width, v);
-                deviation[v] = inverse_deviation(value);
-                slope[v] = varying(value, deviation[v]);
+                deviation[v] = inverse_deviation(read(log_var + draw * p.width, v));
                 shared[v] = V{};
             }
+            counted = 0;
         }
         // An extra draw is a component of every sample, a sample's own of that one.
         const bool own = draw >= p.extra;
@@ -239,26 +241,30 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             const T weight = weights[j * components + k];
             total += weight;
             for (int v = 0; v < kBlock; ++v) {
-                const V difference = read(z + j * p.width, v) - mean[v];
-                const V pull = weight * (difference * deviation[v]);
+                const V difference = (read(z + j * p.width, v) - mean[v]) * deviation[v];
+                const V pull = weight * difference;
                 T* target = scratch + (j * kBlock + v) * lanes;
                 sum[v] += pull;
-                shared[v] += pull * (difference * slope[v]);
-                store(target, load<V>(target) - pull * deviation[v]);
+                shared[v] += pull * difference;
+                store(target, load<V>(target) - (one_variance ? pull : pull * deviation[v]));
             }
         }
+        counted += total;
         for (int v = 0; v < kBlock; ++v) {
             shared[v] -= total;
             write(g.means + (row * draws + draw) * p.width + i, v, sum[v] * deviation[v]);
             if (p.variances > 1 || draw + 1 == draws) {
                 const int64_t variance = p.variances > 1 ? draw : 0;
-                write(g.log_var + (row * p.variances + variance) * p.width + i, v, shared[v] * T(0.5));
+                const auto least = at_least_deviation(read(log_var + variance * p.width, v));
+                const V slope = select(least, splat<V>(-counted), shared[v]);
+                write(g.log_var + (row * p.variances + variance) * p.width + i, v, slope * T(0.5));
             }
         }
     }
     for (int64_t j = 0; j < p.samples; ++j) {
         for (int v = 0; v < kBlock; ++v) {
-            write(g.z + (row * p.samples + j) * p.width + i, v, load<V>(scratch + (j * kBlock + v) * lanes));
+            const V sum = load<V>(scratch + (j * kBlock + v) * lanes);
+            write(g.z + (row * p.samples + j) * p.width + i, v, one_variance ? sum * deviation[v] : sum);
         }
     }
 }

@@ -20,16 +20,15 @@ from .sums import sum_blocks, sum_kernel
 
 @triton.jit
 def inverse_deviation(log_var):
-    """1 / sigma = exp(-log_var / 2), and the same where it depends on log_var, else 0.
+    """1 / sigma = exp(-log_var / 2), and where it is at its most and does not depend on log_var.
 
     Its square may be beyond the type where it is not, so the densities square the standardized differences. There a
     sigma below exp(-80), exp(-560) in float64, counts as that: the product with a difference of up to 6,000 is finite
     then, and 0 times a weight of 0.
     """
     most: tl.constexpr = 80.0 if log_var.dtype == tl.float32 else 560.0
-    exponent = -0.5 * log_var
-    deviation = tl.exp(tl.where(exponent > most, most, exponent))
-    return deviation, tl.where(exponent > most, 0.0, deviation)
+    beyond = -0.5 * log_var > most
+    return tl.exp(tl.where(beyond, most, -0.5 * log_var)), beyond
 
 
 @triton.jit
@@ -130,8 +129,9 @@ def gradient_kernel(
 
     for variance in range(variances):
         log_var_at = (row * variances + variance)[:, None] * width + column
-        deviation, varying = inverse_deviation(tl.load(log_var + log_var_at, mask=mask, other=0.0))
+        deviation, at_most = inverse_deviation(tl.load(log_var + log_var_at, mask=mask, other=0.0))
         slope = tl.zeros((BLOCK_ROWS, BLOCK_COLS), dtype=z.dtype.element_ty)
+        counted = tl.zeros((BLOCK_ROWS, 1), dtype=z.dtype.element_ty)
         # One variance for all draws, or one for each.
         for draw in range(variance, tl.where(variances > 1, variance + 1, draws)):
             mean_at = (row * draws + draw)[:, None] * width + column
@@ -144,12 +144,13 @@ def gradient_kernel(
                 sample_value = tl.load(z + (row * samples + sample)[:, None] * width + column, mask=mask, other=0.0)
                 component = tl.minimum(draw, extra)
                 own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-                difference = sample_value - mean
-                pull = own * (difference * deviation)
+                difference = (sample_value - mean) * deviation
+                pull = own * difference
                 total += pull
-                slope += pull * (difference * varying) - own
+                slope += pull * difference - own
+                counted += own
             tl.store(means_out + mean_at, total * deviation, mask=mask)
-        tl.store(log_var_out + log_var_at, 0.5 * slope, mask=mask)
+        tl.store(log_var_out + log_var_at, 0.5 * tl.where(at_most, -counted, slope), mask=mask)
 
 
 def density_blocks(rows: int, pairs: int, width: int, device: str) -> dict[str, int]:
