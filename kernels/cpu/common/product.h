@@ -1,8 +1,9 @@
 // Products of dense matrices by torch's BLAS, for the registration half of a kernel file.
 //
 // A product is cut into tiles that depend on the problem only, and each runs on one thread: a BLAS that uses several
-// may sum in another order for each number of threads (MKL does). Tiles of 128 rows and more lose nothing against one
-// large product, and what else has to be done to a tile is done while it is in the cache.
+// may sum in another order for each number of threads. MKL does, and cuts a sum for all the threads that it may use
+// even where it gets but one. Tiles of 128 rows and more lose nothing against one large product, and what else has to
+// be done to a tile is done while it is in the cache.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
@@ -15,6 +16,10 @@
 #include <functional>
 #include <memory>
 #include <vector>
+
+// Of MKL, where torch has it: the number of threads for the calling thread alone, 0 for that of all; gives the one
+// before.
+extern "C" int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
 
 namespace seegera {
 
@@ -42,13 +47,31 @@ inline void multiply_add(const torch::stable::Tensor& out, double beta, const to
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), in.get(), a.get(), b.get(), beta, alpha));
 }
 
+// As long as it lives, MKL uses one thread for this one.
+class OneThreadOfMkl {
+ public:
+    OneThreadOfMkl() : before_(MKL_Set_Num_Threads_Local ? MKL_Set_Num_Threads_Local(1) : 0) {}
+    OneThreadOfMkl(const OneThreadOfMkl&) = delete;
+    OneThreadOfMkl& operator=(const OneThreadOfMkl&) = delete;
+    ~OneThreadOfMkl() {
+        if (MKL_Set_Num_Threads_Local) {
+            MKL_Set_Num_Threads_Local(before_);
+        }
+    }
+
+ private:
+    int before_;
+};
+
 // Calls work(next) on every thread; next() counts the tasks up. A product in there runs on one thread, so that its bits
 // do not depend on how many there are: also where there is but one task, which for_each_task runs outside.
 template <typename Work>
 void on_every_thread(const Work& work) {
     std::atomic<int64_t> counter{0};
-    torch::stable::parallel_for(0, torch::stable::get_num_threads(), 1,
-                                [&](int64_t, int64_t) { work([&] { return counter.fetch_add(1); }); });
+    torch::stable::parallel_for(0, torch::stable::get_num_threads(), 1, [&](int64_t, int64_t) {
+        const OneThreadOfMkl one;
+        work([&] { return counter.fetch_add(1); });
+    });
 }
 
 // for_each_task for tasks with products in them.
