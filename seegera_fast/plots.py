@@ -13,6 +13,8 @@ from .report import SCORE_NAMES
 # Okabe and Ito's palette, which colour-blind readers can tell apart; from the ninth class on the marker changes.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
+# Of lines, likewise.
+LINE_STYLES = ("-", "--", ":", "-.")
 UNKNOWN_COLOUR = "#BBBBBB"
 LONGEST_LEGEND = 24
 MOST_POINTS = 2000
@@ -74,6 +76,8 @@ def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, t
     Args:
         panels: title -> series -> label of the bar -> mean and deviation (None: no error bar).
     """
+    from matplotlib.patches import Patch
+
     figure = _figure(len(panels), height=3.4)
     series = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
@@ -88,7 +92,8 @@ def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, t
         axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")
         _zoom(axes, [end for bars in panel.values() for mean, spread in bars.values() for end in _ends(mean, spread)])
         axes.set_title(title, fontsize=10)
-    _draw_legend(figure, series)
+    patches = [Patch(color=COLOURS[place % len(COLOURS)], label=name) for place, name in enumerate(series)]
+    _draw_legend(figure, patches)
     figure.savefig(path, format="png")
 
 
@@ -105,22 +110,31 @@ def _zoom(axes: Any, ends: Sequence[float]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def save_curves(path: str | Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> None:
+def save_curves(
+    path: str | Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], *, columns: int
+) -> None:
     """Draws lines over epochs, a panel for each key, as PNG.
 
     Args:
         panels: title -> name of the line -> epochs and values.
+        columns: panels beside each other.
     """
-    figure = _figure(len(panels), height=2.8)
+    from matplotlib.lines import Line2D
+
+    figure = _figure(len(panels), height=2.8, columns=columns)
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
+    looks = {
+        name: {"color": COLOURS[place % len(COLOURS)], "linestyle": LINE_STYLES[place // len(COLOURS) % 4]}
+        for place, name in enumerate(names)
+    }
+    for axes, (title, panel) in zip(_panels(figure, len(panels), columns), panels.items(), strict=True):
         for name, points in panel.items():
-            axes.plot(*zip(*points, strict=True), color=COLOURS[names.index(name) % len(COLOURS)], linewidth=1.2)
+            axes.plot(*zip(*points, strict=True), **looks[name], linewidth=1.2)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("epoch")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    _draw_legend(figure, names)
+    _draw_legend(figure, [Line2D([], [], **look, label=name) for name, look in looks.items()])
     figure.savefig(path, format="png")
 
 
@@ -156,11 +170,11 @@ def save_heat_maps(
 MOST_COLUMNS = 4
 
 
-def _figure(panels: int, height: float) -> Any:
+def _figure(panels: int, height: float, columns: int = MOST_COLUMNS) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = min(panels, MOST_COLUMNS)
+    columns = min(panels, columns)
     figure = Figure(
         figsize=(max(3.4 * columns, 5), height * -(-panels // columns) + 0.6), dpi=130, layout="constrained"
     )
@@ -168,23 +182,20 @@ def _figure(panels: int, height: float) -> Any:
     return figure
 
 
-def _panels(figure: Any, count: int) -> list[Any]:
+def _panels(figure: Any, count: int, columns: int = MOST_COLUMNS) -> list[Any]:
     """The axes of as many panels; what is left over in the last row is hidden."""
-    columns = min(count, MOST_COLUMNS)
+    columns = min(count, columns)
     every = list(figure.subplots(-(-count // columns), columns, squeeze=False).flat)
     for axes in every[count:]:
         axes.set_visible(False)
     return every[:count]
 
 
-def _draw_legend(figure: Any, names: Sequence[str]) -> None:
+def _draw_legend(figure: Any, handles: Sequence[Any]) -> None:
     """Below the panels, in as many columns as fit."""
-    from matplotlib.patches import Patch
-
-    handles = [Patch(color=COLOURS[place % len(COLOURS)], label=name) for place, name in enumerate(names)]
     # A letter is about 0.09 inches wide, the coloured field and the gap take an inch.
-    columns = int(figure.get_figwidth() / (0.09 * max(map(len, names)) + 1))
-    figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(columns, len(names))), frameon=False)
+    columns = int(figure.get_figwidth() / (0.09 * max(len(handle.get_label()) for handle in handles) + 1))
+    figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(columns, len(handles))), frameon=False)
 
 
 def _draw_lines(axes: Any, history: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:

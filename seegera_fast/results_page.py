@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
         if not chosen:
             continue
         kept = [record for record in records if record.trial.setting.task == key and record.failure is None]
+        # A row of curves for each data set.
+        draw_curves = partial(save_curves, columns=1 + len(task.scores))
         for name, draw, content, caption in (
             ("bars", save_bars, _bars(chosen), "ours and the paper's, with standard deviations; the axes are cut"),
-            ("curves", save_curves, _curves(kept), "loss and validation scores of the first seed"),
+            ("curves", draw_curves, _curves(kept), "loss and validation scores of the first seed"),
         ):
             with written_aside(pictures / f"{key}-{name}.png") as file:
                 draw(file, content)
