@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import math
@@ -122,7 +123,7 @@ def all_pairs(
 
 
 def link_forms(z: torch.Tensor, adjacency: sf.SparseMatrix) -> dict[str, Callable[[], object]]:
-    """Triton's two forms of all pairs, value and gradient; the fused one where its registers suffice."""
+    """Triton's forms of all pairs that these rows can take, value and gradient."""
     table = sf.backends.info()["triton"]
     if not table["available"] or "link_likelihood" not in table["operations"]:
         return {}
@@ -132,13 +133,10 @@ def link_forms(z: torch.Tensor, adjacency: sf.SparseMatrix) -> dict[str, Callabl
     seed = torch.zeros(1, dtype=torch.int64, device=DEVICE)
     z = z.detach()
 
-    def call(fused: bool) -> object:
-        return module.run(z, adjacency.rowptr, adjacency.col, gaps, weight, seed, True, 0, True, fused)
+    def call(form: str) -> object:
+        return module.run(z, adjacency.rowptr, adjacency.col, gaps, weight, seed, True, 0, True, form)
 
-    forms = {"fused": True, "chunked": False}
-    if not module.prefers_fused(z):
-        del forms["fused"]
-    return {form: lambda fused=fused: call(fused) for form, fused in forms.items()}
+    return {form: functools.partial(call, form) for form in module.usable_forms(z)}
 
 
 def siglip(record: Record, machine: Machine) -> None:

@@ -308,7 +308,7 @@ def test_certain_links_leave_no_rounding_errors(column, dtype):
     assert (gradient.abs() <= 1e-100 + summed * 2 * z.detach().sum(dim=0)).all()
 
 
-# --- Triton: both forms of all pairs, a GPU's sizes, half precision --------------------------------------------------
+# --- Triton: the forms of all pairs, a GPU's sizes, half precision ---------------------------------------------------
 
 TRITON = [column for column in columns("link_likelihood", compiled=True) if "triton" in column.id] or [
     pytest.param(None, id="none", marks=pytest.mark.skip(reason="Triton neither has a GPU nor is interpreted"))
@@ -320,16 +320,25 @@ def kernels(monkeypatch):
     """A function that forces a form, the sizes of a GPU, small chunks or small hubs, and gives the kernels' module."""
     module = pytest.importorskip("seegera_fast.kernels.triton.link_likelihood")
 
-    def force(*, fused, gpu_blocks=False, chunk=None, hub=None):
-        monkeypatch.setattr(module, "prefers_fused", lambda z: fused)
+    def force(*, form="library", gpu_blocks=False, chunk=None, hub=None):
+        monkeypatch.setattr(module, "usable_forms", lambda z: [form])
+        chunks, fused, pairs = module.link_likelihood_chunks, module.link_likelihood_fused, module.link_likelihood_pairs
         if hub is not None:
-            monkeypatch.setattr(module, "HUB", hub)
+            monkeypatch.setattr(pairs, "HUB", hub)
         if chunk is not None:
-            monkeypatch.setattr(module, "CHUNK", chunk)
+            monkeypatch.setattr(chunks, "CHUNK", chunk)
             monkeypatch.setattr("seegera_fast.kernels.triton.common.chunks.UNIT", 16)
-        for name in ("fused_blocks", "chunk_block", "pair_blocks", "draw_block", "scale_block") if gpu_blocks else ():
-            sizes = getattr(module, name)
-            monkeypatch.setattr(module, name, lambda *given, sizes=sizes: sizes(*given[:-1], "cuda"))
+        for owner, name in (
+            (fused, "fused_blocks"),
+            (chunks, "chunk_block"),
+            (chunks, "tile_blocks"),
+            (pairs, "pair_blocks"),
+            (pairs, "draw_block"),
+            (module, "scale_block"),
+        ):
+            if gpu_blocks:
+                sizes = getattr(owner, name)
+                monkeypatch.setattr(owner, name, lambda *given, sizes=sizes: sizes(*given[:-1], "cuda"))
         return module
 
     return force
@@ -362,9 +371,9 @@ def check_against_reference(arguments, backend):
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("chunk", [32, 64, 4096])
 @pytest.mark.parametrize("d", [1, 33, 300])
-def test_chunked_form(column, kernels, d, chunk, dtype):
+def test_chunks_of_the_library(column, kernels, d, chunk, dtype):
     """Several groups, the last one smaller; one group of all nodes."""
-    kernels(fused=False, chunk=chunk)
+    kernels(chunk=chunk)
     check_against_reference(converted(many_links(dtype, d), dtype, column.device), column.backend)
 
 
@@ -373,7 +382,7 @@ def test_chunked_form(column, kernels, d, chunk, dtype):
 @pytest.mark.parametrize(("nodes", "products"), [(20, 2), (151, 15), (599, 155)])
 def test_rows_of_products_are_aligned(column, kernels, nodes, products, dtype):
     """Ragged groups of rows make no ragged rows of scores: two products for each group, three for each two."""
-    module = kernels(fused=False, chunk=64)
+    module = kernels(chunk=64)
     given = converted(many_links(dtype, 68, n=nodes), dtype, column.device)
     matrix = given["adjacency"]
     weight = torch.ones(1, dtype=torch.float64, device=column.device)
@@ -389,21 +398,38 @@ def test_fused_form(column, kernels, d):
     if column.device == "cuda":
         # Wider blocks of float32 do not fit into the registers of a GPU.
         d = min(d, 60)
-    kernels(fused=True)
+    kernels(form="fused")
     arguments = converted(many_links(torch.float32, d), torch.float32, column.device)
     fused = check_against_reference(arguments, column.backend)
-    kernels(fused=False)
+    kernels()
     for one, other in zip(fused, check_against_reference(arguments, column.backend), strict=True):
-        assert_close(one, other.double(), terms=150 * 150 + d, name="fused against chunked")
+        assert_close(one, other.double(), terms=150 * 150 + d, name="fused against library")
+
+
+@pytest.mark.parametrize("column", TRITON)
+@pytest.mark.parametrize("chunk", [32, 64, 4096])
+@pytest.mark.parametrize("d", [1, 33, 130, 300])
+def test_tiled_form(column, kernels, d, chunk):
+    """Several groups of several tiles each, the last one smaller; one group of all nodes."""
+    kernels(form="tiled", chunk=chunk)
+    # The interpreter has no products of bfloat16, and on a GPU wider types have no tiles.
+    dtype = torch.bfloat16 if column.device == "cuda" else torch.float32
+    arguments = many_links(dtype, d)
+    arguments = {**arguments, "z": arguments["z"].to(column.device)}
+    arguments["adjacency"] = arguments["adjacency"].to(device=column.device, dtype=torch.float32)
+    tiled = check_against_reference(arguments, column.backend)
+    kernels(form="library", chunk=chunk)
+    for one, other in zip(tiled, check_against_reference(arguments, column.backend), strict=True):
+        assert_close(one, other.double(), terms=150 * 150 + d, name="tiled against library")
 
 
 @pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize(
-    ("form", "d"), [("fused", 3), ("fused", 60), ("chunked", 3), ("chunked", 130), ("drawn", 3), ("drawn", 600)]
+    ("form", "d"), [("fused", 3), ("fused", 60), ("library", 3), ("library", 130), ("drawn", 3), ("drawn", 600)]
 )
 def test_sizes_of_a_gpu(column, kernels, form, d):
     """Several blocks of other rows, and tiles of columns of which the last is partly empty."""
-    kernels(fused=form == "fused", gpu_blocks=True)
+    kernels(form=form, gpu_blocks=True)
     given = many_links(torch.float32, d, 40 if form == "drawn" else "all", 12 if d == 600 else 40)
     check_against_reference(converted(given, torch.float32, column.device), column.backend)
 
@@ -421,7 +447,7 @@ def with_hubs(n, *degrees):
 
 @pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize("dtype", cases.DTYPES)
-@pytest.mark.parametrize("form", ["chunked", "drawn"])
+@pytest.mark.parametrize("form", ["library", "drawn"])
 @pytest.mark.parametrize(
     ("n", "degrees", "d", "hub", "gpu_blocks"),
     [
@@ -437,7 +463,7 @@ def test_hubs(column, kernels, n, degrees, d, hub, gpu_blocks, form, dtype):
 
     A hub of 1: chunks are as long as a row is on average.
     """
-    kernels(fused=False, gpu_blocks=gpu_blocks, hub=hub)
+    kernels(gpu_blocks=gpu_blocks, hub=hub)
     adjacency = with_hubs(n, *degrees).adjacency
     assert tuple(adjacency.rowptr.diff()[5 : 5 + len(degrees)].tolist()) == degrees
     given = {"z": normal(n, 2, d) / d**0.5, "adjacency": adjacency, "pos_weight": 2.5, "seed": 3}
@@ -457,11 +483,11 @@ def test_hubs(column, kernels, n, degrees, d, hub, gpu_blocks, form, dtype):
 @pytest.mark.parametrize("negatives", [40, "all"])
 def test_a_hub_is_no_single_program(column, kernels, monkeypatch, negatives):
     """The first launch leaves the gradients of hubs alone, the second one has places for parts of 16 pairs."""
-    module = kernels(fused=False, hub=16)
+    module = kernels(hub=16)
     matrix = with_hubs(60, 16, 17, 40).adjacency.to(device=column.device, dtype=torch.float32)
     z = normal(60, 1, 5).float().to(column.device)
     first, second = [], []
-    launched = module.pair_kernel
+    launched = module.link_likelihood_pairs.pair_kernel
 
     class Watched:
         def __getitem__(self, grid):
@@ -477,7 +503,7 @@ def test_a_hub_is_no_single_program(column, kernels, monkeypatch, negatives):
 
             return launch
 
-    monkeypatch.setattr(module, "pair_kernel", Watched())
+    monkeypatch.setattr(module.link_likelihood_pairs, "pair_kernel", Watched())
     weight = torch.ones(1, dtype=torch.float64, device=column.device)
     seed = torch.ones(1, dtype=torch.int64, device=column.device)
     drawn = 0 if negatives == "all" else negatives
@@ -490,10 +516,10 @@ def test_a_hub_is_no_single_program(column, kernels, monkeypatch, negatives):
 
 @pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("form", ["fused", "chunked", "drawn"])
+@pytest.mark.parametrize("form", ["fused", "tiled", "library", "drawn"])
 def test_half_precision(column, kernels, form, dtype):
     """Float32 values, gradients in the type of z. The sum over 1,000 nodes of a gradient is beyond float16."""
-    kernels(fused=form == "fused", chunk=512)
+    kernels(form=form, chunk=512)
     given = many_links(dtype, 20, 5000 if form == "drawn" else "all", 1000)
     given = {**given, "z": 8 * given["z"], "pos_weight": 1e3, "reduction": "mean"}
     given = {**given, "z": given["z"].to(column.device), "adjacency": given["adjacency"].to(device=column.device)}
@@ -515,10 +541,10 @@ def test_half_precision_is_refused_where_it_is_not_written(column):
 
 
 @pytest.mark.parametrize("column", TRITON)
-@pytest.mark.parametrize("form", ["fused", "chunked", "drawn"])
+@pytest.mark.parametrize("form", ["fused", "tiled", "library", "drawn"])
 def test_memory_is_linear_in_the_nodes(column, kernels, form):
     """No tensor is larger than a chunk, z, the links or the drawn pairs, let alone all scores (1.4 MB)."""
-    module = kernels(fused=form == "fused", chunk=64)
+    module = kernels(form=form, chunk=64)
     given = converted(many_links(torch.float32, 5, n=600), torch.float32, column.device)
     matrix = given["adjacency"]
     weight = torch.ones(1, dtype=torch.float64, device=column.device)
@@ -533,7 +559,7 @@ def test_memory_is_linear_in_the_nodes(column, kernels, form):
 @pytest.mark.parametrize("column", TRITON)
 def test_memory_of_hubs_is_linear_in_the_nodes(column, kernels):
     """However many pairs there are: 22,350 here, for whose hubs chunks of 16 would have 2,794 places of 200 bytes."""
-    module = kernels(fused=False, hub=16, chunk=64)
+    module = kernels(hub=16, chunk=64)
     links = torch.zeros(400, 400)
     links[:150, :150] = 1
     matrix = Graph(links).adjacency.to(device=column.device)

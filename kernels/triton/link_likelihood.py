@@ -1,563 +1,40 @@
 """log p(A | Z) under p_ik = sigmoid(z_i . z_k), with its gradient for an upstream of one.
 
-All pairs: the sum of softplus(s) over s = z z^T knows no labels. It has two forms, neither with more memory than the
-gradient and a chunk of scores:
+All pairs: the sum of softplus(s) over s = z z^T knows no labels. Its forms (FORMS) have no more memory than the
+gradient and a chunk of scores: common/link_likelihood_fused.py for narrow rows, common/link_likelihood_chunks.py for
+the others. A link has another term: common/link_likelihood_pairs.py adds pos_weight softplus(-s) and takes the
+softplus(s) of the dense sum away again. The diagonal is left out of the dense sum.
 
-- fused: a program owns a block of rows and walks over all blocks of other rows; scores, slopes and the block of the
-  gradient stay in registers. 4 n^2 d operations, since each pair is met from both sides.
-- chunked: a product of the library makes the scores of two groups of rows, a kernel turns them into slopes in place,
-  two products use them up. A pair of groups serves both: 3 n^2 d operations, the floor. A chunk of scores takes 64 MiB
-  in float32, whatever n is.
-
-A link has another term: one more kernel adds pos_weight softplus(-s) and takes the softplus(s) of the dense sum away
-again. The diagonal is left out of the dense sum.
-
-Sampled negatives: the drawn pairs are sorted by rows, in both directions; then a program owns rows, gathers their
-links and drawn pairs and writes their gradient. Floor: 2 (links + negatives) rows of z read.
-
-Rows with many links or drawn pairs are cut into pieces (common/hubs.py).
+Sampled negatives: common/link_likelihood_pairs.py takes the drawn pairs beside the links.
 
 Every sum has a fixed order, with partial sums in float64: equal inputs give equal bits.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 
 import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS, compiled_as
-from .common.chunks import chunk_block, padded, pieces
-from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places, places_of
-from .common.math import bits_of, number_of, softplus, softplus_sigmoid
-from .common.products import multiply, multiply_add
-from .common.random import NEGATIVES, integers
-from .common.rows import ends_of_rows
+from .common import OPTIONS, compiled_as, link_likelihood_chunks, link_likelihood_fused, link_likelihood_pairs
+from .common.link_likelihood_chunks import LibraryScores, TiledScores, all_pairs_chunked, prefers_tiles
+from .common.link_likelihood_fused import all_pairs_fused, prefers_fused
+from .common.link_likelihood_pairs import add_links, drawn_pairs
 
-# The fused form: rows of a program and other rows that it takes at a time, by precision ("ieee": float16 and bfloat16)
-# and width. Wider ones lose to the chunked form: by 1.3 to 2.1 times at widths of 128 and 256, on an H200.
-FUSED_BLOCKS = {
-    ("ieee", 64): (128, 64),
-    ("tf32", 64): (128, 64),
-    ("tf32x3", 64): (128, 16),
+# Of the sum over all pairs.
+FORMS = {
+    "fused": all_pairs_fused,
+    "tiled": functools.partial(all_pairs_chunked, TiledScores),
+    "library": functools.partial(all_pairs_chunked, LibraryScores),
 }
 
-# Rows of a group of the chunked form, at most. Against 2,048 on an H200: 65,536 rows
-# of 768 in bfloat16 took 25 instead of 47 ms; 34,493 rows of 512 in TF32 12.8 instead of 14.5 ms, in bfloat16 9.8
-# instead of 8.9.
-CHUNK = 4096
 
-# Links and drawn pairs of a row up to which one program takes it: a guess, not yet measured. More where a row has more
-# on average, so that the places for the parts of hubs are no more than twice the rows.
-HUB = 512
-
-# --- All pairs, fused ------------------------------------------------------------------------------------------------
-
-
-@triton.jit
-def fused_kernel(
-    z,  # [nodes, samples, width], unit stride along a row
-    gradient,  # [samples, nodes, width]
-    partial,  # [samples, blocks] float64
-    nodes,
-    width,
-    row_stride,
-    sample_stride,
-    WITH_GRADIENT: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_OTHERS: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr,
-):
-    """The terms of non-links of all pairs of two nodes. Programs: blocks of rows, samples."""
-    block = tl.program_id(0).to(tl.int64)
-    sample = tl.program_id(1).to(tl.int64)
-    row = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    column = tl.arange(0, BLOCK_WIDTH)
-    z += sample * sample_stride
-    own = tl.load(
-        z + row[:, None] * row_stride + column[None, :],
-        mask=(row < nodes)[:, None] & (column < width)[None, :],
-        other=0.0,
-    )
-    total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=tl.float32)
-    value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
-    for start in range(0, nodes, BLOCK_OTHERS):
-        other = start + tl.arange(0, BLOCK_OTHERS).to(tl.int64)
-        theirs = tl.load(
-            z + other[:, None] * row_stride + column[None, :],
-            mask=(other < nodes)[:, None] & (column < width)[None, :],
-            other=0.0,
-        )
-        scores = tl.dot(own, tl.trans(theirs), input_precision=PRECISION)
-        # The softplus and the sigmoid of minus infinity are zero.
-        scores = tl.where((other < nodes)[None, :] & (row[:, None] != other[None, :]), scores, float("-inf"))
-        if WITH_GRADIENT:
-            terms, slopes = softplus_sigmoid(scores)
-            total = tl.dot(slopes.to(theirs.dtype), theirs, total, input_precision=PRECISION)
-        else:
-            terms = softplus(scores)
-        value += tl.sum(terms, axis=1).to(tl.float64)
-    value = tl.where(row < nodes, value, 0.0)
-    tl.store(partial + sample * tl.num_programs(0) + block, -tl.sum(value, axis=0))
-    if WITH_GRADIENT:
-        # A pair is in the sum in both directions, hence the 2.
-        tl.store(
-            gradient + (sample * nodes + row[:, None]) * width + column[None, :],
-            total * -2.0,
-            mask=(row < nodes)[:, None] & (column < width)[None, :],
-        )
-
-
-def product_precision(dtype: torch.dtype) -> str:
-    """How a kernel multiplies: float32 as torch's own products do, with TF32 where that is allowed, else with three."""
-    if dtype != torch.float32:
-        return "ieee"
-    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3"
-
-
-def fused_blocks(nodes: int, width: int, precision: str, device: str) -> dict[str, int]:
-    """Rows of a program, other rows that it takes at a time, and the width up to a power of two."""
-    columns = max(16, triton.next_power_of_2(width))
-    if device == "cpu":
-        rows = others = max(16, min(512, triton.next_power_of_2(nodes)))
-    else:
-        columns = max(64, columns)
-        rows, others = FUSED_BLOCKS[precision, columns]
-    return {"BLOCK_ROWS": rows, "BLOCK_OTHERS": others, "BLOCK_WIDTH": columns}
-
-
-def fused_options(precision: str) -> dict[str, int | bool]:
-    return {**OPTIONS, "num_warps": 8, "num_stages": 3 if precision == "ieee" else 2}
-
-
-def all_pairs_fused(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bool) -> torch.Tensor:
-    """Float64 ``[samples]``: the sum of ``-softplus(s)``. Writes its gradient, which is float32."""
-    nodes, samples, width = z.shape
-    precision = product_precision(z.dtype)
-    blocks = fused_blocks(nodes, width, precision, z.device.type)
-    count = triton.cdiv(nodes, blocks["BLOCK_ROWS"])
-    partial = z.new_empty((samples, count), dtype=torch.float64)
-    fused_kernel[count, samples](
-        z,
-        gradient,
-        partial,
-        nodes,
-        width,
-        z.stride(0),
-        z.stride(1),
-        WITH_GRADIENT=with_gradient,
-        PRECISION=precision,
-        **blocks,
-        **fused_options(precision),
-    )
-    return partial.sum(dim=1)
-
-
-# --- All pairs, chunked ----------------------------------------------------------------------------------------------
-
-
-@triton.jit(do_not_specialize=["own"])
-def chunk_kernel(
-    scores,  # [count], row after row
-    slopes,  # [count]: may be the scores
-    partial,  # float64: a place for each program
-    count,
-    line,  # places of a row
-    own,  # how many of them hold scores, where a group meets itself; 0: it meets another one, and all do
-    WITH_GRADIENT: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Turns the scores of a chunk into slopes and adds up their terms, twice where the chunk serves two groups."""
-    program = tl.program_id(0).to(tl.int64)
-    place = program * BLOCK + tl.arange(0, BLOCK)
-    # The softplus and the sigmoid of minus infinity are zero.
-    score = tl.load(scores + place, mask=place < count, other=float("-inf"))
-    times = 2.0
-    if own > 0:
-        # A chunk has far fewer than 2 ** 31 places.
-        row, column = place.to(tl.int32) // line, place.to(tl.int32) % line
-        score = tl.where((column < own) & (column != row), score, float("-inf"))
-        times = 1.0
-    if WITH_GRADIENT:
-        terms, slope = softplus_sigmoid(score)
-        tl.store(slopes + place, slope.to(slopes.dtype.element_ty), mask=place < count)
-    else:
-        terms = softplus(score)
-    tl.store(partial + program, -times * tl.sum(terms, axis=0).to(tl.float64))
-
-
-def all_pairs_chunked(z: torch.Tensor, gradient: torch.Tensor, with_gradient: bool) -> torch.Tensor:
-    """Float64 ``[samples]``: the sum of ``-softplus(s)``. Writes its gradient."""
-    nodes, samples, _ = z.shape
-    z = z.transpose(0, 1).contiguous()
-    groups = pieces(nodes, CHUNK)
-    step = padded(groups[0].stop)
-    pairs = [(lower, upper) for lower in range(len(groups)) for upper in range(lower, len(groups))]
-    # The last group may be ragged: it is the rows of its chunks, and where it meets itself a row has places to spare.
-    # So every row of a chunk is as well aligned as the fast products want it.
-    scores = z.new_empty((min(step, nodes), step), dtype=gradient.dtype)
-    slopes = scores if z.dtype == gradient.dtype else torch.empty_like(scores, dtype=z.dtype)
-    block = chunk_block(scores.numel(), scores.dtype, z.device.type)
-    # An even number of places, so that those of every chunk are as well aligned.
-    places = triton.cdiv(triton.cdiv(scores.numel(), block), 2) * 2
-    partial = z.new_zeros((samples, len(pairs), places), dtype=torch.float64)
-    for sample in range(samples):
-        for pair, (lower, upper) in enumerate(pairs):
-            left, right = z[sample, groups[upper]], z[sample, groups[lower]]
-            rows, columns = left.shape[0], right.shape[0]
-            count = rows * step
-            multiply(left, right.T, scores[:rows, :columns])
-            chunk_kernel[triton.cdiv(count, block),](
-                scores,
-                slopes,
-                partial[sample, pair],
-                count,
-                step,
-                columns if lower == upper else 0,
-                WITH_GRADIENT=with_gradient,
-                BLOCK=block,
-                **OPTIONS,
-            )
-            if with_gradient:
-                # A pair is in the sum in both directions, hence the 2. Group 0 meets every group first.
-                chunk = slopes[:rows, :columns]
-                first = lower == 0
-                multiply_add(gradient[sample, groups[upper]], chunk, right, factor=-2.0, first=first)
-                if lower != upper:
-                    into = gradient[sample, groups[lower]]
-                    multiply_add(into, chunk.T, left, factor=-2.0, first=False)
-    return partial.sum(dim=(1, 2))
-
-
-# --- Links, self-loops and drawn pairs -------------------------------------------------------------------------------
-
-
-@triton.jit
-def sum_pairs(
-    row,  # [BLOCK_ROWS] int64
-    first,  # [BLOCK_ROWS] int64: of the row's pairs the first one wanted. 0 is the row itself, then links, then drawn
-    last,  # [BLOCK_ROWS] int64: one past the last one wanted
-    tile,
-    z,
-    rowptr,
-    col,
-    drawn_rowptr,
-    drawn_col,
-    pos_weight,
-    nodes,
-    width,
-    row_stride,
-    tiles,
-    self_loops,
-    drawn_weight,
-    dtype: tl.constexpr,
-    DRAWN: tl.constexpr,
-    HUBS: tl.constexpr,  # otherwise the first one is 0
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_PAIRS: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr,
-):
-    """Terms ``[BLOCK_ROWS]`` of a range of each row's pairs, in float64, and half of their gradient in a tile."""
-    column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-    linked = tl.load(pos_weight).to(dtype)
-    begin, end = ends_of_rows(rowptr, row, nodes)
-    links = end - begin
-    if DRAWN:
-        drawn_begin, _ = ends_of_rows(drawn_rowptr, row, nodes)
-    wanted = (first < last)[:, None] & (column < width)[None, :]
-    own = tl.load(z + row[:, None] * row_stride + column[None, :], mask=wanted, other=0.0).to(dtype)
-    value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
-    total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=dtype)
-    for start in range(0, tl.max(last - first if HUBS else last, axis=0), BLOCK_PAIRS):
-        pair = start + tl.arange(0, BLOCK_PAIRS)[None, :]
-        if HUBS:
-            pair += first[:, None]
-        inside = pair < last[:, None]
-        link = (pair > 0) & (pair <= links[:, None])
-        other = tl.load(col + begin[:, None] + pair - 1, mask=link, other=0)
-        other = tl.where(pair == 0, row[:, None], other)
-        # The term of a pair is -on softplus(-s) - off softplus(s).
-        on = tl.where(link, linked, tl.where(pair == 0, linked * self_loops, 0.0))
-        if DRAWN:
-            drawn = inside & (pair > links[:, None])
-            pair = pair - 1 - links[:, None]
-            other = tl.where(drawn, tl.load(drawn_col + drawn_begin[:, None] + pair, mask=drawn, other=0), other)
-            off = tl.where(drawn, number_of(drawn_weight, dtype), 0.0)
-        else:
-            off = tl.where(link, -1.0, 0.0).to(dtype)
-        theirs = tl.load(
-            z + other[:, :, None] * row_stride + column[None, None, :],
-            mask=inside[:, :, None] & (column < width)[None, None, :],
-            other=0.0,
-        ).to(dtype)
-        scores = tl.sum(own[:, None, :] * theirs, axis=2)
-        for step in range(1, tiles):
-            further = (tile + step) % tiles * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-            mask = inside[:, :, None] & (further < width)[None, None, :]
-            here = tl.load(z + row[:, None, None] * row_stride + further[None, None, :], mask=mask, other=0.0)
-            there = tl.load(z + other[:, :, None] * row_stride + further[None, None, :], mask=mask, other=0.0)
-            scores += tl.sum(here.to(dtype) * there.to(dtype), axis=2)
-        term_off, slope_off = softplus_sigmoid(scores)
-        term_on, slope_on = softplus_sigmoid(-scores)
-        value -= tl.sum(tl.where(inside, on * term_on + off * term_off, 0.0).to(tl.float64), axis=1)
-        slopes = tl.where(inside, on * slope_on - off * slope_off, 0.0)
-        total += tl.sum(slopes[:, :, None] * theirs, axis=1)
-    return value, total
-
-
-@triton.jit(do_not_specialize=["pairs", "all_blocks", "search_steps"])
-def pair_kernel(
-    z,  # [nodes, samples, width], unit stride along a row
-    rowptr,  # links: [nodes + 1] int64
-    col,
-    drawn_rowptr,  # drawn pairs in both directions: [nodes + 1] int64
-    drawn_col,
-    pairs_rowptr,  # both together: [nodes + 1] int64
-    pos_weight,  # [1] float64
-    gradient,  # [samples, nodes, width]; of hubs [samples, places, width], their partial sums
-    partial,  # [samples, all blocks] float64, from this launch's first one on
-    starts,  # of hubs: [places] int64, the row whose first pair is summed in this place, or -1
-    nodes,
-    pairs,
-    samples,
-    width,
-    row_stride,
-    sample_stride,
-    tiles,
-    all_blocks,
-    search_steps,
-    self_loops,  # 0 or 1
-    drawn_weight,  # bits of a float64
-    DRAWN: tl.constexpr,
-    HUBS: tl.constexpr,
-    WITH_GRADIENT: tl.constexpr,
-    CHUNK: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_PAIRS: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr,
-):
-    """Rows with themselves, their links and drawn pairs, in this order. Without drawn pairs: what links change in the
-    sum over all pairs. Hubs (common/hubs.py) are left out, or are all there is.
-
-    Programs: for each block of rows, or of places of hubs, all samples, for each sample all tiles of columns.
-    """
-    program = tl.program_id(0).to(tl.int64)
-    tile = program % tiles
-    sample = program // tiles % samples
-    block = program // tiles // samples
-    line = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    if HUBS:
-        lines = places_of(pairs, CHUNK)
-        row, begin, end, inside, starting = hub_segments(line, lines, pairs_rowptr, nodes, pairs, search_steps, CHUNK)
-        before = begin - tl.load(pairs_rowptr + row)
-        # The piece that begins a hub has the row itself besides.
-        first = tl.where(starting >= 0, 0, before + 1)
-        last = tl.where(inside, before + 1 + end - begin, first)
-        if (tile == 0) & (sample == 0):
-            tl.store(starts + line, starting, mask=line < lines)
-    else:
-        row, lines = line, nodes
-        begin, end, inside = ends_but_of_hubs(pairs_rowptr, row, nodes, CHUNK)
-        first = tl.zeros_like(row)
-        last = tl.where(inside, end - begin + 1, 0)
-    dtype: tl.constexpr = gradient.dtype.element_ty
-    value, total = sum_pairs(
-        row,
-        first,
-        last,
-        tile,
-        z + sample * sample_stride,
-        rowptr,
-        col,
-        drawn_rowptr,
-        drawn_col,
-        pos_weight,
-        nodes,
-        width,
-        row_stride,
-        tiles,
-        self_loops,
-        drawn_weight,
-        dtype,
-        DRAWN,
-        HUBS,
-        BLOCK_ROWS,
-        BLOCK_PAIRS,
-        BLOCK_WIDTH,
-    )
-    if tile == 0:
-        tl.store(partial + sample * all_blocks + block, tl.sum(value, axis=0))
-    if WITH_GRADIENT:
-        column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-        # Nothing was wanted past the end, of a hub in the first launch, and of a place without one in the second.
-        wanted = (first < last)[:, None] & (column < width)[None, :]
-        # A pair is in the sum in both directions, hence the 2.
-        total *= 2.0
-        target = gradient + (sample * lines + line[:, None]) * width + column[None, :]
-        if not DRAWN and not HUBS:
-            total += tl.load(target, mask=wanted, other=0.0)
-        tl.store(target, total, mask=wanted)
-
-
-@triton.jit
-def draw_kernel(
-    seed,  # [1] int64
-    gaps,  # [edges] int64: non-edges before each edge
-    rows,  # [2 * draws] int64
-    others,  # [2 * draws] int64
-    draws,
-    nodes,
-    edges,
-    search_steps,  # 2 ** search_steps > edges
-    BLOCK: tl.constexpr,
-):
-    """Both directions of each drawn non-edge, numbered as in seegera_fast/sampling.py.
-
-    The pairs i < k are numbered in ascending order, and non-edge number ``rank`` is pair rank + m, where m counts the
-    edges before it.
-    """
-    draw = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    nodes = tl.cast(nodes, tl.int64)
-    pairs = nodes * (nodes - 1) // 2
-    rank = integers(tl.load(seed), NEGATIVES, draw, pairs - edges)
-    low = tl.zeros((BLOCK,), dtype=tl.int64)
-    high = low + edges
-    for _ in range(search_steps):
-        middle = (low + high) // 2
-        before = tl.load(gaps + middle, mask=low < high, other=0) <= rank
-        low, high = tl.where((low < high) & before, middle + 1, low), tl.where(before, high, middle)
-    # Counted from the last pair, the row t above the last one starts at t (t + 1) / 2. The root may be off by a
-    # rounding.
-    place = pairs - 1 - (rank + low)
-    t = ((tl.sqrt(place.to(tl.float64) * 8.0 + 1.0) - 1.0) * 0.5).to(tl.int64)
-    t = tl.where(t * (t + 1) // 2 > place, t - 1, t)
-    t = tl.where((t + 1) * (t + 2) // 2 <= place, t + 1, t)
-    lower = nodes - 2 - t
-    upper = nodes - 1 - (place - t * (t + 1) // 2)
-    tl.store(rows + draw, lower, mask=draw < draws)
-    tl.store(others + draw, upper, mask=draw < draws)
-    tl.store(rows + draws + draw, upper, mask=draw < draws)
-    tl.store(others + draws + draw, lower, mask=draw < draws)
-
-
-def draw_block(draws: int, device: str) -> int:
-    """Pairs of a program that draws."""
-    return min(2**14, triton.next_power_of_2(draws)) if device == "cpu" else 256
-
-
-def pair_blocks(nodes: int, width: int, hubs: bool, dtype: torch.dtype, device: str) -> dict[str, int]:
-    """Rows of a program, pairs of each row and columns that it takes at a time. ``dtype``: of the sums.
-
-    On a GPU 8 kB, 16 numbers of a thread in float32; 2 kB of narrow rows, whose addresses take more registers; of hubs
-    half as many, for the same reason, but for wide rows of float64, where ptxas would spill then and does not now.
-    """
-    columns = max(1, min(triton.next_power_of_2(width), 512))
-    if device == "cpu":
-        rows = min(2**17 // (16 * columns), triton.next_power_of_2(nodes))
-        return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": 16, "BLOCK_WIDTH": columns}
-    numbers = (2**13 if columns >= 256 else 2**11) // dtype.itemsize
-    pairs = min(8, numbers // columns)
-    rows = min(32, numbers // (pairs * columns))
-    if hubs and (dtype != torch.float64 or columns < 256):
-        pairs = max(1, pairs // 2)
-    return {"BLOCK_ROWS": rows, "BLOCK_PAIRS": pairs, "BLOCK_WIDTH": columns}
-
-
-def drawn_pairs(
-    seed: torch.Tensor, gaps: torch.Tensor, negatives: int, nodes: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The drawn non-edges in both directions, as the row pointers and columns of a CSR matrix."""
-    rows, others = gaps.new_empty(2 * negatives), gaps.new_empty(2 * negatives)
-    block = draw_block(negatives, gaps.device.type)
-    edges = gaps.numel()
-    draw_kernel[triton.cdiv(negatives, block),](
-        seed, gaps, rows, others, negatives, nodes, edges, edges.bit_length(), BLOCK=block, **OPTIONS
-    )
-    rows, order = torch.sort(rows, stable=True)
-    rowptr = torch.searchsorted(rows, torch.arange(nodes + 1, device=rows.device))
-    return rowptr, others[order]
-
-
-def add_links(
-    z: torch.Tensor,
-    rowptr: torch.Tensor,
-    col: torch.Tensor,
-    drawn: tuple[torch.Tensor, torch.Tensor] | None,
-    pos_weight: torch.Tensor,
-    gradient: torch.Tensor,
-    self_loops: bool,
-    drawn_weight: float,
-    with_gradient: bool,
-) -> torch.Tensor:
-    """Float64 ``[samples]``: the terms of links, self-loops and drawn pairs. Writes their gradient.
-
-    Without drawn pairs it adds to the gradient, and the links lose the term that the sum over all pairs gives them.
-    """
-    nodes, samples, width = z.shape
-    pairs, pairs_rowptr = col.numel(), rowptr
-    if drawn is not None:
-        pairs, pairs_rowptr = pairs + drawn[1].numel(), rowptr + drawn[0]
-    chunk = max(HUB, triton.next_power_of_2(triton.cdiv(pairs, nodes)))
-    # A row has fewer links than there are nodes.
-    places = 0 if pairs <= chunk or (drawn is None and nodes <= chunk) else number_of_places(pairs, chunk)
-    of_rows, of_hubs = (pair_blocks(nodes, width, hubs, gradient.dtype, z.device.type) for hubs in (False, True))
-    tiles = max(1, triton.cdiv(width, of_rows["BLOCK_WIDTH"]))
-    row_blocks, place_blocks = triton.cdiv(nodes, of_rows["BLOCK_ROWS"]), triton.cdiv(places, of_hubs["BLOCK_ROWS"])
-    # The sums of hubs begin at an even place, so that they are as well aligned.
-    begin = row_blocks + row_blocks % 2 if places else row_blocks
-    partial = z.new_empty((samples, begin + place_blocks), dtype=torch.float64)
-    partial[:, row_blocks:begin] = 0
-    sums, starts = gradient.new_empty((samples, places if with_gradient else 0, width)), rowptr.new_empty(places)
-
-    def launch(hubs: bool, number_of_blocks: int, out: torch.Tensor, values: torch.Tensor) -> None:
-        pair_kernel[number_of_blocks * samples * tiles,](
-            z,
-            rowptr,
-            col,
-            *(drawn or (rowptr, col)),
-            pairs_rowptr,
-            pos_weight,
-            out,
-            values,
-            starts,
-            nodes,
-            pairs,
-            samples,
-            width,
-            z.stride(0),
-            z.stride(1),
-            tiles,
-            values.stride(0),
-            nodes.bit_length(),
-            int(self_loops),
-            bits_of(drawn_weight),
-            DRAWN=drawn is not None,
-            HUBS=hubs,
-            WITH_GRADIENT=with_gradient,
-            CHUNK=chunk,
-            **(of_hubs if hubs else of_rows),
-            **OPTIONS,
-        )
-
-    launch(False, row_blocks, gradient, partial)
-    if places:
-        launch(True, place_blocks, sums, partial[:, begin:])
-        if with_gradient:
-            block = (of_hubs["BLOCK_ROWS"], of_hubs["BLOCK_WIDTH"])
-            add_up_hubs(pairs_rowptr, sums, starts, gradient, pairs, chunk, *block, add=drawn is None)
-    return partial.sum(dim=1)
-
-
-# --- Operators -------------------------------------------------------------------------------------------------------
-
-
-def prefers_fused(z: torch.Tensor) -> bool:
-    """Whether the sum over all pairs of these rows takes the fused form."""
-    columns = max(64, triton.next_power_of_2(z.shape[2]))
-    return z.dtype != torch.float64 and (product_precision(z.dtype), columns) in FUSED_BLOCKS
+def usable_forms(z: torch.Tensor) -> list[str]:
+    """The forms that these rows can take, the one that they do take first."""
+    wanted = {"fused": prefers_fused(z), "tiled": prefers_tiles(z), "library": True}
+    return [form for form in FORMS if wanted[form]]
 
 
 def run(
@@ -570,9 +47,9 @@ def run(
     self_loops: bool,
     negatives: int,
     with_gradient: bool,
-    fused: bool,
+    form: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``link_likelihood`` with its form of all pairs. The fused one is for all types but float64."""
+    """``link_likelihood`` with its form of all pairs."""
     nodes, samples, width = z.shape
     dtype = torch.promote_types(z.dtype, torch.float32)
     gradient = z.new_empty((samples, nodes if with_gradient else 0, width), dtype=dtype)
@@ -586,8 +63,7 @@ def run(
     with torch.cuda.device_of(z):
         total, drawn, weight = 0.0, None, 0.0
         if negatives == 0:
-            all_pairs = all_pairs_fused if fused else all_pairs_chunked
-            total = all_pairs(z, gradient, with_gradient)
+            total = FORMS[form](z, gradient, with_gradient)
         else:
             drawn = drawn_pairs(seed, gaps, negatives, nodes)
             weight = (nodes * (nodes - 1) // 2 - gaps.numel()) / negatives
@@ -621,8 +97,8 @@ def link_likelihood(
         negatives: how many non-edges to draw; 0: all pairs.
         with_gradient: without, the gradient has no rows.
     """
-    fused = prefers_fused(z)
-    return run(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient, fused)
+    form = usable_forms(z)[0]
+    return run(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient, form)
 
 
 @triton.jit
@@ -674,48 +150,11 @@ def link_likelihood_backward(gradient: torch.Tensor, upstream: torch.Tensor) -> 
 
 def ahead_of_time() -> list[tuple]:
     """What ``link_likelihood`` and its gradient launch on a GPU: see sparse_matmul.py."""
-    entries = []
-
-    def add(label: str, kernel, constants: dict, options: dict, width: int, **types: str) -> None:
-        # Of one sample with self-loops. Triton compiles a number that is 1 into the kernel.
-        constants |= dict.fromkeys(("samples", "self_loops"), 1)
-        types |= dict.fromkeys(("rowptr", "col", "drawn_rowptr", "drawn_col", "seed", "gaps", "rows", "others"), "*i64")
-        types |= dict.fromkeys(("pairs_rowptr", "starts"), "*i64")
-        types |= {"pos_weight": "*fp64", "partial": "*fp64", "drawn_weight": "i64", "line": "i32:16"}
-        types |= dict.fromkeys(("width", "row_stride", "sample_stride"), "i32:16" if width % 16 == 0 else "i32")
-        entries.append(compiled_as(label, kernel, constants, types, options=options))
-
-    for precision, width in FUSED_BLOCKS:
-        for element in ("fp16", "bf16") if precision == "ieee" else ("fp32",):
-            constants = {"WITH_GRADIENT": True, "PRECISION": precision, **fused_blocks(1, width, precision, "cuda")}
-            label = f"{element} {precision} width {width}"
-            add(label, fused_kernel, constants, fused_options(precision), width, z=f"*{element}", gradient="*fp32")
-    for element, wide, sums in (
-        ("fp32", "fp32", torch.float32),
-        ("fp64", "fp64", torch.float64),
-        ("bf16", "fp32", torch.float32),
-    ):
-        constants = {"WITH_GRADIENT": True, "BLOCK": chunk_block(1, sums, "cuda")}
-        add(element, chunk_kernel, constants, OPTIONS, 64, scores=f"*{wide}", slopes=f"*{element}")
-        for width in (64, 256, 512, 1024):
-            for drawn, hubs in itertools.product((False, True), repeat=2):
-                blocks = pair_blocks(1, width, hubs, sums, "cuda")
-                # Several tiles stay a number.
-                one_tile = {"tiles": 1} if width <= blocks["BLOCK_WIDTH"] else {}
-                constants = {"DRAWN": drawn, "HUBS": hubs, "WITH_GRADIENT": True, "CHUNK": HUB, **one_tile, **blocks}
-                label = f"{element} width {width}{', drawn' if drawn else ''}{', hubs' if hubs else ''}"
-                add(label, pair_kernel, constants, OPTIONS, width, z=f"*{element}", gradient=f"*{wide}")
-            if element == wide:
-                types = {"rowptr": "*i64", "starts": "*i64", "width": "i32:16"}
-                types |= dict.fromkeys(("partial", "out"), f"*{element}")
-                for drawn in (False, True):
-                    constants = {"ADD": not drawn, "CHUNK": HUB}
-                    constants |= {"BLOCK_ROWS": blocks["BLOCK_ROWS"], "BLOCK_COLS": blocks["BLOCK_WIDTH"]}
-                    label = f"{element} width {width}{', drawn' if drawn else ''}"
-                    entries.append(compiled_as(label, hub_kernel, constants, types))
-    add("", draw_kernel, {"BLOCK": draw_block(1, "cuda")}, OPTIONS, 64)
+    parts = (link_likelihood_fused, link_likelihood_chunks, link_likelihood_pairs)
+    entries = [entry for part in parts for entry in part.ahead_of_time()]
     for element in ("fp32", "fp64"):
-        constants = {"BLOCK": scale_block(1, "cuda")}
-        pointers = dict.fromkeys(("gradient", "upstream", "out"), f"*{element}")
-        add(element, scale_kernel, constants, OPTIONS, 512, **pointers)
+        # Triton compiles a number that is 1 into the kernel.
+        constants = {"BLOCK": scale_block(1, "cuda"), "samples": 1}
+        types = dict.fromkeys(("gradient", "upstream", "out"), f"*{element}") | {"width": "i32:16"}
+        entries.append(compiled_as(element, scale_kernel, constants, types))
     return entries

@@ -9,6 +9,8 @@ Floor: 6 n l h operations (2 n l h without gradients; twice that for gaussian) a
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -16,7 +18,7 @@ import triton.language as tl
 from . import OPTIONS, compiled_as
 from .chunks import chunk_block, padded, pieces
 from .math import softplus_sigmoid
-from .products import multiply, multiply_add
+from .products import at_once, multiply, multiply_add
 from .rows import ends_of_rows
 
 # As numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
@@ -212,6 +214,12 @@ class Chunk:
         return places[: rows * line].view(rows, line)[:, :columns]
 
 
+def add_products(out: torch.Tensor, factors: list[tuple[torch.Tensor, torch.Tensor]], *, first: bool) -> None:
+    """Adds one product after the other; the first time without what ``out`` holds."""
+    for number, (left, right) in enumerate(factors):
+        multiply_add(out, left, right, factor=1.0, first=first and number == 0)
+
+
 def by_chunks(
     hidden: torch.Tensor,
     weight: torch.Tensor,
@@ -291,15 +299,17 @@ def by_chunks(
                     chunk.slopes, log_var.slopes, rowptr, col, chunk.kept, log_var.kept, *place, **constants, **OPTIONS
                 )
                 slopes, log_var_slopes = chunk.slopes_of(*shape), log_var.slopes_of(*shape)
+                products = []
                 if hidden_gradient is not None:
-                    out = hidden_gradient[rows, sample]
-                    multiply_add(out, slopes, right, factor=1.0, first=column == 0)
+                    out, factors = hidden_gradient[rows, sample], [(slopes, right)]
                     if log_var_weight is not None:
-                        multiply_add(out, log_var_slopes, log_var_weight[columns], factor=1.0, first=False)
-                if weight_gradient is not None:
-                    multiply_add(weight_gradient[columns, sample], slopes.T, left, factor=1.0, first=row == 0)
-                if log_var_gradient is not None:
-                    multiply_add(log_var_gradient[columns, sample], log_var_slopes.T, left, factor=1.0, first=row == 0)
+                        factors.append((log_var_slopes, log_var_weight[columns]))
+                    products.append(functools.partial(add_products, out, factors, first=column == 0))
+                for gradient, factor in ((weight_gradient, slopes), (log_var_gradient, log_var_slopes)):
+                    if gradient is not None:
+                        out, factors = gradient[columns, sample], [(factor.T, left)]
+                        products.append(functools.partial(add_products, out, factors, first=row == 0))
+                at_once(hidden.device, *products)
     return partial.sum(dim=(1, 2))
 
 

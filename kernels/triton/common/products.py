@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import torch
 
 
@@ -20,3 +23,28 @@ def multiply_add(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, 
         torch.addmm(out, left, right, beta=beta, alpha=factor, out=out)
     else:
         torch.addmm(out, left, right, out_dtype=out.dtype, beta=beta, alpha=factor, out=out)
+
+
+def at_once(device: torch.device, *calls: Callable[[], None]) -> None:
+    """Products that need nothing of each other. A GPU runs the first beside the others: one alone may not fill it."""
+    if device.type == "cpu" or len(calls) < 2:
+        for call in calls:
+            call()
+        return
+    stream = torch.cuda.current_stream(device)
+    beside = stream_beside(stream)
+    beside.wait_stream(stream)
+    with torch.cuda.stream(beside):
+        for call in calls[1:]:
+            call()
+    calls[0]()
+    stream.wait_stream(beside)
+
+
+@functools.lru_cache
+def stream_beside(stream: torch.cuda.Stream) -> torch.cuda.Stream:
+    """A second stream, always the same of a stream: the library keeps memory for each one.
+
+    One for all streams would draw what others launch into a recording.
+    """
+    return torch.cuda.Stream(stream.device)
