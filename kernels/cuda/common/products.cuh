@@ -59,6 +59,9 @@ constexpr int64_t kWarpsOfCard = 4096;
 constexpr int kLog2ShortestChunk = 5;
 constexpr int kLog2LongestChunk = 8;
 
+// Partial sums that a thread of the second pass loads at a time: it waits for memory as often as it has to load again.
+constexpr int kSumsAhead = 8;
+
 // `passes`: how often a warp goes over the terms of one non-zero.
 inline Chunks product_chunks(int64_t nnz, double passes) {
     int log2_size = kLog2ShortestChunk;
@@ -153,9 +156,18 @@ __global__ void __launch_bounds__(kProductThreads)
     if (row < 0) return;
     const int64_t end_chunk = partial.chunks.end_of(row_range(matrix, row));
     Vector<T, N> sum = load<N>(partial.sums + output * width + column);
-#pragma unroll 4
-    for (int64_t chunk = place / 2 + 1; chunk < end_chunk; ++chunk) {
-        add(sum, load<N>(partial.sums + (2 * chunk * copies + copy) * width + column));
+    for (int64_t chunk = place / 2 + 1; chunk < end_chunk; chunk += kSumsAhead) {
+        Vector<T, N> later[kSumsAhead];
+#pragma unroll
+        for (int u = 0; u < kSumsAhead; ++u) {
+            // Past the last one the last one again: a load under a condition would wait for its turn.
+            const int64_t there = chunk + u < end_chunk ? chunk + u : end_chunk - 1;
+            later[u] = load<N>(partial.sums + (2 * there * copies + copy) * width + column);
+        }
+#pragma unroll
+        for (int u = 0; u < kSumsAhead; ++u) {
+            if (chunk + u < end_chunk) add(sum, later[u]);
+        }
     }
     store(out + (row * copies + copy) * width + column, sum);
 }
