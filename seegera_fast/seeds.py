@@ -21,6 +21,8 @@ class SeedSlots:
         # 16 bytes a slot: Triton compiles a kernel anew for an address that is no multiple of them.
         self._values = torch.zeros((capacity, 2), dtype=torch.int64, device=device)
         self._slots: dict[tuple[int, ...], int] = {}
+        # The places with a slot and all that they lie in, each after the one that it lies in.
+        self._places: dict[tuple[int, ...], None] = {}
 
     @property
     def root(self) -> SlotSeed:
@@ -29,14 +31,21 @@ class SeedSlots:
 
     def at(self, path: tuple[int, ...]) -> torch.Tensor:
         """int64 ``[1]``: the slot of a place, which is the same at each call."""
-        slot = self._slots.setdefault(path, len(self._slots))
+        if path not in self._slots:
+            self._slots[path] = len(self._slots)
+            self._places |= dict.fromkeys(path[:length] for length in range(1, len(path) + 1))
+        slot = self._slots[path]
         if slot >= self._values.shape[0]:
             raise RuntimeError(f"a step draws at more than {self._values.shape[0]} places")
         return self._values[slot, :1]
 
     def fill(self, seed: int) -> None:
         """Writes what ``seed`` gives each place seen so far, in one copy that is not waited for."""
-        slots = [(derive_seed(seed, *path), 0) for path in self._slots]
+        # A GPU waits for this, so each place takes one step from the number of the place that it lies in.
+        numbers = {(): seed}
+        for path in self._places:
+            numbers[path] = derive_seed(numbers[path[:-1]], path[-1])
+        slots = [(numbers[path], 0) for path in self._slots]
         seeds = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
         if self._values.is_cuda:
             seeds = seeds.pin_memory()

@@ -1,6 +1,7 @@
 """What a recorded training step needs: nothing read on the host, seeds in slots; and on a GPU, the step itself."""
 
 import contextlib
+import copy
 import functools
 
 import cases
@@ -227,6 +228,37 @@ def test_a_step_that_raises_is_waited_for_and_taken_back(recording, monkeypatch)
     assert (current.waited, recorded) == (["side"], [])
     for parameter, weight in zip(model.parameters(), before, strict=True):
         assert_same_bits(parameter.detach(), weight)
+
+
+def test_a_step_whose_tensors_lie_elsewhere_is_refused(recording, monkeypatch):
+    """What was recorded would be computed with weights, or a state, that nobody reads any more."""
+    replays = []
+
+    class Recorded:
+        def replay(self):
+            replays.append(1)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Recorded)
+    model = model_of("v3")
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def weights_assigned():
+        copies = {name: value.clone() for name, value in model.state_dict().items()}
+        model.load_state_dict(copies, assign=True)
+
+    def one_weight_moved():
+        model.decoder.last.weight.data = model.decoder.last.weight.data.clone()
+
+    def state_loaded():
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+    for count, change in enumerate((weights_assigned, one_weight_moved, state_loaded), start=1):
+        step = model.capture(optimizer)
+        step()
+        change()
+        with pytest.raises(RuntimeError, match="lie elsewhere now, record the step anew"):
+            step()
+        assert len(replays) == count
 
 
 @pytest.mark.gpu
