@@ -44,8 +44,8 @@ class SeedSlots:
         # A GPU waits for this, so each place takes one step from the number of the place that it lies in.
         numbers = {(): seed}
         for path in self._places:
-            numbers[path] = derive_seed(numbers[path[:-1]], path[-1])
-        slots = [(numbers[path], 0) for path in self._slots]
+            numbers[path] = _step(numbers[path[:-1]], path[-1])
+        slots = [(_signed(numbers[path]), 0) for path in self._slots]
         seeds = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
         if self._values.is_cuda:
             seeds = seeds.pin_memory()
@@ -75,7 +75,7 @@ def derive_seed(seed: int | torch.Tensor | SlotSeed, *path: int) -> int | torch.
         if isinstance(seed, torch.Tensor):
             seed = _mix_tensor(seed + _signed((step + 1) * 0x9E3779B97F4A7C15))
         else:
-            seed = _signed(_mix(seed + (step + 1) * 0x9E3779B97F4A7C15))
+            seed = _signed(_step(seed, step))
     return seed
 
 
@@ -93,8 +93,9 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _mix(value: int) -> int:
-    value &= _MASK
+def _step(seed: int, step: int) -> int:
+    """The number of a place under that of the place that it lies in: 64 bits without a sign."""
+    value = (seed + (step + 1) * 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)
