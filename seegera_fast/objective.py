@@ -162,13 +162,12 @@ def _feature_term(config, targets: Targets, decoded: Decoded) -> torch.Tensor:
 def log_prior(samples: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
     """log N(Z_j; 0, I), summed over rows and, each times its factor, over kinds of rows: ``[n, J, d]`` -> ``[J]``."""
     constant = math.log(2 * math.pi) * sum(factor * z.shape[0] * z.shape[2] for z, factor in samples)
-    zero = samples[0][0].new_zeros(())
-    total = None
+    zero, total = samples[0][0].new_zeros(()), samples[0][0].new_full((1,), -0.5 * constant)
     for z, factor in samples:
         # As z.square(), whose gradient is made in three passes instead of one.
         squares = functional.mse_loss(z, zero.expand_as(z), reduction="none").sum(dim=(0, 2))
-        total = -0.5 * factor * squares if total is None else torch.add(total, squares, alpha=-0.5 * factor)
-    return total - 0.5 * constant
+        total = torch.add(total, squares, alpha=-0.5 * factor)
+    return total
 
 
 def log_mixture(form: str, rows: Sequence[tuple[torch.Tensor, Posterior]]) -> torch.Tensor:
