@@ -30,6 +30,7 @@ class CapturedStep:
 
     def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
         self.model = model
+        self._modules = list(model.modules())
         # The recording holds addresses only: what they belong to has to live as long.
         self._kept = optimizer, graph
         parameters = list(model.parameters())
@@ -93,9 +94,10 @@ class CapturedStep:
 
     def _addresses(self) -> list[int]:
         optimizer, _ = self._kept
+        # Every replay waits for this: model.parameters() would take ten times as long, most of it to find the modules.
+        weights = [value for module in self._modules for value in module._parameters.values()]
         states = [value for state in optimizer.state.values() for value in state.values()]
-        tensors = [*self.model.parameters(), *(value for value in states if isinstance(value, torch.Tensor))]
-        return [tensor.data_ptr() for tensor in tensors]
+        return [value.data_ptr() for value in (*weights, *states) if isinstance(value, torch.Tensor)]
 
 
 def check_capturable(device: torch.device, optimizer: torch.optim.Optimizer) -> None:

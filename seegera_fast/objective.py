@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import torch
+from torch.nn import functional
 
 from . import ops
 from .nn import Decoded
@@ -28,11 +31,13 @@ class Targets:
     Attributes:
         adjacency: unmasked training adjacency; the link target is A + I.
         features: the feature target (masked in v3, as in the released program).
+        feature_sum: of its values: a number, or where they were masked a tensor in float64.
         masked_edges: undirected edges of the graph that the encoder saw.
     """
 
     adjacency: SparseMatrix
     features: SparseMatrix
+    feature_sum: float | torch.Tensor
     masked_edges: int
 
 
@@ -100,58 +105,69 @@ def bound(
         warmup: t in [0, 1].
         seed: of the drawn non-edges.
     """
+    # On a GPU each of these numbers is a launch, so what is known on the host is put into one factor first.
     num_nodes = targets.features.shape[0]
     num_features = 0 if features is None else targets.features.shape[1]
     mean = config.scaling == "mean"
-    link_norm, link_weight = balance(2.0 * targets.masked_edges, num_nodes**2, binary=True) if mean else (1.0, 1.0)
-    link = link_norm * ops.link_likelihood(
+    pairs = num_nodes**2
+    link_norm, link_weight = balance(2.0 * targets.masked_edges, pairs, binary=True) if mean else (1.0, 1.0)
+    link = (link_norm / pairs if mean else 1.0) * ops.link_likelihood(
         z_links,
         targets.adjacency,
         pos_weight=link_weight,
         negatives=targets.adjacency.nnz // 2 if config.negatives == "edges" else config.negatives,
         seed=seed,
-        reduction="mean" if mean else "sum",
     )
     likelihoods = {"link": link}
     if decoded is not None:
-        likelihoods["feature"] = _feature_term(config, targets.features, decoded)
+        likelihoods["feature"] = _feature_term(config, targets, decoded)
     # As in the released program: means over rows, divided by the number of rows once more. Its prior counts nodes and
     # features apart, its mixture both together, so that this is not a bound; scaling="sum" is.
     rows = [(z_nodes, nodes)] if features is None else [(z_nodes, nodes), (z_features, features)]
-    prior = sum((1 / z.shape[0] ** 2 if mean else 1.0) * standard_normal(z) for z, _ in rows)
+    prior = log_prior([(z, 1 / z.shape[0] ** 2 if mean else 1.0) for z, _ in rows])
     mixture = log_mixture(config.mixture, rows)
     if mean:
         mixture = mixture / (num_nodes + num_features) ** 2
-    loss = -ops.importance_bound(sum(likelihoods.values()), prior, mixture, warmup=warmup)
+    loss = -ops.importance_bound(_total(likelihoods.values()), prior, mixture, warmup=warmup)
     parts = {**likelihoods, "prior": prior, "mixture": mixture}
-    return Output(loss, {name: part.detach().mean() for name, part in parts.items()})
+    means = torch.stack(list(parts.values())).detach().mean(dim=1)
+    return Output(loss, dict(zip(parts, means.unbind(), strict=True)))
 
 
-def _feature_term(config, features: SparseMatrix, decoded: Decoded) -> torch.Tensor:
+def _total(terms: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Their sum, without the zero that ``sum`` begins with."""
+    return functools.reduce(operator.add, terms)
+
+
+def _feature_term(config, targets: Targets, decoded: Decoded) -> torch.Tensor:
     """log p(X given the samples), ``[J]``, balanced as the released program does where means are taken."""
-    mean = config.scaling == "mean"
-    norm = weight = 1.0
-    if mean:
-        total = features.values.sum(dtype=torch.float64)
+    features = targets.features
+    factor = weight = 1.0
+    if config.scaling == "mean":
         cells = features.shape[0] * features.shape[1]
-        norm, weight = (
-            number.to(features.dtype) for number in balance(total, cells, binary=config.likelihood == "bernoulli")
-        )
-    return norm * ops.feature_likelihood(
+        norm, weight = balance(targets.feature_sum, cells, binary=config.likelihood == "bernoulli")
+        factor = norm / cells
+        if isinstance(factor, torch.Tensor):
+            factor = factor.to(features.dtype)
+    return factor * ops.feature_likelihood(
         decoded.hidden,
         decoded.weight,
         features,
         likelihood=config.likelihood,
         pos_weight=weight,
         log_var_weight=decoded.log_var_weight,
-        reduction="mean" if mean else "sum",
     )
 
 
-def standard_normal(z: torch.Tensor) -> torch.Tensor:
-    """log N(Z_j; 0, I), summed over rows: ``[n, J, d]`` -> ``[J]``."""
-    size = z.shape[0] * z.shape[2]
-    return -0.5 * (z.square().sum(dim=(0, 2)) + size * math.log(2 * math.pi))
+def log_prior(samples: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
+    """log N(Z_j; 0, I), summed over rows and, each times its factor, over kinds of rows: ``[n, J, d]`` -> ``[J]``."""
+    constant = math.log(2 * math.pi) * sum(factor * z.shape[0] * z.shape[2] for z, factor in samples)
+    zero, total = samples[0][0].new_zeros(()), samples[0][0].new_full((1,), -0.5 * constant)
+    for z, factor in samples:
+        # As z.square(), whose gradient is made in three passes instead of one.
+        squares = functional.mse_loss(z, zero.expand_as(z), reduction="none").sum(dim=(0, 2))
+        total = torch.add(total, squares, alpha=-0.5 * factor)
+    return total
 
 
 def log_mixture(form: str, rows: Sequence[tuple[torch.Tensor, Posterior]]) -> torch.Tensor:
@@ -161,6 +177,6 @@ def log_mixture(form: str, rows: Sequence[tuple[torch.Tensor, Posterior]]) -> to
         rows: samples and draws of psi: of the nodes, and of the features where they are embedded.
     """
     if form == "per_node":
-        return sum(ops.mixture_density(z, *psi) for z, psi in rows)
-    components = sum(ops.component_log_density(z, *psi) for z, psi in rows)
+        return _total(ops.mixture_density(z, *psi) for z, psi in rows)
+    components = _total(ops.component_log_density(z, *psi) for z, psi in rows)
     return torch.logsumexp(components, dim=1) - math.log(components.shape[1])

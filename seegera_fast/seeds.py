@@ -21,6 +21,8 @@ class SeedSlots:
         # 16 bytes a slot: Triton compiles a kernel anew for an address that is no multiple of them.
         self._values = torch.zeros((capacity, 2), dtype=torch.int64, device=device)
         self._slots: dict[tuple[int, ...], int] = {}
+        # The places with a slot and all that they lie in, each after the one that it lies in.
+        self._places: dict[tuple[int, ...], None] = {}
 
     @property
     def root(self) -> SlotSeed:
@@ -29,14 +31,21 @@ class SeedSlots:
 
     def at(self, path: tuple[int, ...]) -> torch.Tensor:
         """int64 ``[1]``: the slot of a place, which is the same at each call."""
-        slot = self._slots.setdefault(path, len(self._slots))
+        if path not in self._slots:
+            self._slots[path] = len(self._slots)
+            self._places |= dict.fromkeys(path[:length] for length in range(1, len(path) + 1))
+        slot = self._slots[path]
         if slot >= self._values.shape[0]:
             raise RuntimeError(f"a step draws at more than {self._values.shape[0]} places")
         return self._values[slot, :1]
 
     def fill(self, seed: int) -> None:
         """Writes what ``seed`` gives each place seen so far, in one copy that is not waited for."""
-        slots = [(derive_seed(seed, *path), 0) for path in self._slots]
+        # A GPU waits for this, so each place takes one step from the number of the place that it lies in.
+        numbers = {(): seed}
+        for path in self._places:
+            numbers[path] = _step(numbers[path[:-1]], path[-1])
+        slots = [(_signed(numbers[path]), 0) for path in self._slots]
         seeds = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
         if self._values.is_cuda:
             seeds = seeds.pin_memory()
@@ -66,7 +75,7 @@ def derive_seed(seed: int | torch.Tensor | SlotSeed, *path: int) -> int | torch.
         if isinstance(seed, torch.Tensor):
             seed = _mix_tensor(seed + _signed((step + 1) * 0x9E3779B97F4A7C15))
         else:
-            seed = _signed(_mix(seed + (step + 1) * 0x9E3779B97F4A7C15))
+            seed = _signed(_step(seed, step))
     return seed
 
 
@@ -84,8 +93,9 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _mix(value: int) -> int:
-    value &= _MASK
+def _step(seed: int, step: int) -> int:
+    """The number of a place under that of the place that it lies in: 64 bits without a sign."""
+    value = (seed + (step + 1) * 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)

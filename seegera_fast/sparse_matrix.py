@@ -67,6 +67,7 @@ class SparseMatrix:
         self._dense: torch.Tensor | None = None
         self._non_edges: NonEdges | None = None
         self._value_range: tuple[float, float] | None = None
+        self._value_sum: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_origin": None}
@@ -194,6 +195,13 @@ class SparseMatrix:
             full = self.nnz == self.shape[0] * self.shape[1]
             self._value_range = ends if full else (min(ends[0], 0.0), max(ends[1], 0.0))
         return self._value_range
+
+    @property
+    def value_sum(self) -> float:
+        """The sum of the elements; read on the host once."""
+        if self._value_sum is None:
+            self._value_sum = float(self.values.sum(dtype=torch.float64))
+        return self._value_sum
 
     def with_values(self, values: torch.Tensor) -> SparseMatrix:
         """The same structure, which is shared, with other values ``[nnz]``, float32 or float64, on the same device.

@@ -1,7 +1,10 @@
 """What a recorded training step needs: nothing read on the host, seeds in slots; and on a GPU, the step itself."""
 
+import collections
 import contextlib
+import copy
 import functools
+import importlib
 
 import cases
 import pytest
@@ -111,6 +114,111 @@ def test_slots_hold_the_seeds_of_all_places(configuration, column):
         slots.fill(seed)
         for (name, got), want in zip(step(model, slots.root).items(), step(model, seed).values(), strict=True):
             assert_same_bits(got, want, name=name)
+
+
+class Launches(TorchDispatchMode):
+    """Counts what a step launches on a GPU: kernels of Triton, and torch's operations that write something.
+
+    By operator of the library; "torch" is what runs between them. One of torch's may be several launches.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.counts, self._operator, self._interpreting = collections.Counter(), "torch", False
+
+    def count_kernels(self, monkeypatch):
+        kind = type(importlib.import_module("seegera_fast.kernels.triton.dropout").dropout_kernel)
+        prepare = kind.__getitem__
+
+        def counted(kernel, grid):
+            launch = prepare(kernel, grid)
+
+            def run(*arguments, **options):
+                self.counts[self._operator] += 1
+                # The interpreter has operations of torch of its own.
+                self._interpreting = True
+                launch(*arguments, **options)
+                self._interpreting = False
+
+            return run
+
+        monkeypatch.setattr(kind, "__getitem__", counted)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self._interpreting:
+            return function(*args, **kwargs)
+        library, name = function._schema.name.split("::")
+        if library == "seegera_fast":
+            module = importlib.import_module(f"seegera_fast.kernels.triton.{name.removesuffix('_backward')}")
+            before, self._operator = self._operator, name
+            with self:
+                out = getattr(module, name)(*args, **kwargs)
+            self._operator = before
+            return out
+        out = function(*args, **kwargs)
+        given = {tensor.untyped_storage().data_ptr() for tensor in tensors_of((args, kwargs))}
+        made = [tensor for tensor in tensors_of(out) if tensor.untyped_storage().data_ptr() not in given]
+        written = any(tensor.numel() for tensor in made) and "empty" not in name
+        self.counts[self._operator] += written or function._schema.is_mutable
+        return out
+
+
+def tensors_of(tree):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+# Of a step with the layers of Cora's v3 preset, on a graph with hubs. On a GPU with the CUDA library, sparse products,
+# masks and noisy_gcn take fewer.
+MOST_LAUNCHES = {
+    "torch": 46,
+    "draw_subset": 3,
+    "mask_edges": 3,
+    "noisy_gcn": 21,
+    "noisy_gcn_backward": 23,
+    "gcn": 28,
+    "gcn_backward": 39,
+    "sparse_matmul": 24,
+    "reparameterize": 2,
+    "reparameterize_backward": 2,
+    "dropout": 6,
+    "decoder_input": 6,
+    "decoder_input_backward": 8,
+    "link_likelihood": 9,
+    "link_likelihood_backward": 1,
+    "feature_likelihood": 11,
+    "feature_likelihood_backward": 2,
+    "mixture_density": 6,
+    "mixture_density_backward": 2,
+    "importance_bound": 1,
+    "importance_bound_backward": 1,
+}
+
+
+@pytest.mark.skipif(not backends.interpreted(), reason="needs Triton's interpreter")
+def test_a_step_by_triton_has_no_more_launches_than_before(monkeypatch):
+    """On a GPU each costs microseconds of a step of four thousand, and most of them are a pass over memory."""
+    graph = cases.large_graph().to(dtype=torch.float32)
+    layers = {"encoder_layers": 2, "decoder_layers": 3}
+    model = sf.SeeGera(graph, **SMALL, **layers, structure_masking_rate=0.3, dropout=0.3)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    slots, warmup = SeedSlots(torch.device("cpu")), torch.ones((), dtype=torch.float64)
+
+    def run():
+        optimizer.zero_grad(set_to_none=True)
+        model(seed=slots.root, warmup=warmup).loss.backward()
+        optimizer.step()
+
+    launches = Launches()
+    with sf.use_backend("triton"):
+        # The first step builds what the graph keeps.
+        run()
+        launches.count_kernels(monkeypatch)
+        with launches:
+            run()
+    more = {name: count for name, count in launches.counts.items() if count > MOST_LAUNCHES.get(name, 0)}
+    assert more == {}, f"of {launches.counts.total()} launches; at most {MOST_LAUNCHES}"
+    assert launches.counts.total() > 200
 
 
 def test_slots_are_as_many_as_wanted():
@@ -227,6 +335,37 @@ def test_a_step_that_raises_is_waited_for_and_taken_back(recording, monkeypatch)
     assert (current.waited, recorded) == (["side"], [])
     for parameter, weight in zip(model.parameters(), before, strict=True):
         assert_same_bits(parameter.detach(), weight)
+
+
+def test_a_step_whose_tensors_lie_elsewhere_is_refused(recording, monkeypatch):
+    """What was recorded would be computed with weights, or a state, that nobody reads any more."""
+    replays = []
+
+    class Recorded:
+        def replay(self):
+            replays.append(1)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Recorded)
+    model = model_of("v3")
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def weights_assigned():
+        copies = {name: value.clone() for name, value in model.state_dict().items()}
+        model.load_state_dict(copies, assign=True)
+
+    def one_weight_moved():
+        model.decoder.last.weight.data = model.decoder.last.weight.data.clone()
+
+    def state_loaded():
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+    for count, change in enumerate((weights_assigned, one_weight_moved, state_loaded), start=1):
+        step = model.capture(optimizer)
+        step()
+        change()
+        with pytest.raises(RuntimeError, match="lie elsewhere now, record the step anew"):
+            step()
+        assert len(replays) == count
 
 
 @pytest.mark.gpu

@@ -7,9 +7,10 @@ import slow
 import torch
 from cases import normal
 from contract import columns, refuse
-from tolerances import assert_same_bits
+from tolerances import assert_close, assert_same_bits
 
-from seegera_fast import SparseMatrix, ops, use_backend
+from seegera_fast import SparseMatrix, backends, ops, use_backend
+from seegera_fast.ops.registry import Operator
 
 
 def layer(
@@ -187,3 +188,25 @@ def test_a_rectangular_matrix_is_refused():
     matrix = SparseMatrix.from_any(torch.ones(3, 4), dtype=torch.float64)
     with pytest.raises(ValueError, match=r"propagation: got shape \(3, 4\), want \(3, 3\)"):
         ops.gcn(matrix, normal(3, 1, 2), normal(2, 2))
+
+
+@pytest.mark.skipif(not backends.interpreted(), reason="needs Triton's interpreter")
+def test_the_cuda_library_propagates_where_it_is_chosen(monkeypatch):
+    """Unless Triton is forced. On a CPU the operator of the other columns stands in for the CUDA library's."""
+    matrix = cases.graph("random").propagation
+    hidden, weight = normal(17, 2, 5).requires_grad_(), normal(5, 4, seed=1)
+    ran, call = [], Operator.__call__
+
+    def run(operator, backend, *arguments):
+        ran.append((operator.name, backend))
+        return call(operator, backend, *arguments)
+
+    monkeypatch.setattr(Operator, "__call__", run)
+    with use_backend("triton"):
+        want = ops.gcn(matrix, hidden, weight)
+        assert ran == [("gcn", "triton")]
+        monkeypatch.setattr(backends, "choose", lambda name, device: "cuda" if name == "sparse_matmul" else "triton")
+        got = ops.gcn(matrix, hidden, weight)
+        torch.autograd.grad(got.sum(), hidden)
+    assert ran.count(("sparse_matmul", "cuda")) == 2
+    assert_close(got.detach(), want.detach(), terms=17)

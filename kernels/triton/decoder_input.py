@@ -22,13 +22,19 @@ from .dropout import drop_lines
 
 
 def dropped_lines(
-    z_nodes: torch.Tensor, averaged: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor
+    z_nodes: torch.Tensor,
+    averaged: torch.Tensor,
+    threshold: int,
+    scale: float,
+    seed: torch.Tensor,
+    of_nodes: torch.Tensor | None = None,
+    of_averaged: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``dropout([z | zbar])``, ``[n, J, 2 d]``."""
+    """``dropout([z | zbar])``, ``[n, J, 2 d]``. The gradients of its halves become those of z and zbar in place."""
     rows, draws, depth = z_nodes.shape
     joined = z_nodes.new_empty((rows, draws, 2 * depth))
-    drop_lines(with_contiguous_lines(z_nodes), joined[:, :, :depth], threshold, scale, seed)
-    drop_lines(averaged, joined[:, :, depth:], threshold, scale, seed, depth)
+    drop_lines(with_contiguous_lines(z_nodes), joined[:, :, :depth], threshold, scale, seed, 0, of_nodes)
+    drop_lines(averaged, joined[:, :, depth:], threshold, scale, seed, depth, of_averaged)
     return joined
 
 
@@ -92,18 +98,21 @@ def decoder_input_backward(
     of_weight = weight.new_empty((2 * depth if weight_wanted else 0, weight.shape[1]))
     if nodes_wanted:
         of_nodes = product(gradient, weight[:depth].t())
-        if scale != 1:
-            drop_lines(of_nodes, of_nodes, threshold, scale, seed)
     if average_first:
-        if weight_wanted and scale != 1:
-            product_over_lines(dropped_lines(z_nodes, averaged, threshold, scale, seed), gradient, of_weight)
+        of_averaged = product(gradient, weight[depth:].t()) if features_wanted else None
+        if scale != 1:
+            of_both = of_nodes if nodes_wanted else None, of_averaged
+            if weight_wanted:
+                joined = dropped_lines(z_nodes, averaged, threshold, scale, seed, *of_both)
+                product_over_lines(joined, gradient, of_weight)
+            else:
+                for first_column, of_half in zip((0, depth), of_both, strict=True):
+                    if of_half is not None:
+                        drop_lines(of_half, of_half, threshold, scale, seed, first_column)
         elif weight_wanted:
             product_over_lines(z_nodes, gradient, of_weight[:depth])
             product_over_lines(averaged, gradient, of_weight[depth:])
-        if features_wanted:
-            of_averaged = product(gradient, weight[depth:].t())
-            if scale != 1:
-                drop_lines(of_averaged, of_averaged, threshold, scale, seed, depth)
+        if of_averaged is not None:
             of_features = propagated(averaging_t, of_averaged)
         return of_nodes, of_features, of_weight
     if weight_wanted:

@@ -1,7 +1,8 @@
 """``out = values * scale`` where word (row, draw, column) of the dropout stream has reached a threshold, else 0.
 
-The gradient is the same operation on the upstream gradient. Floor: one number read and one written per element, and a
-quarter of a Philox counter (about 20 multiplications of 32 bits).
+The gradient is the same operation on the upstream gradient. A layer that has dropped its input does so again in
+backward and drops its gradient: both in one pass, which draws the mask once. Floor: one number read and one written per
+element, and a quarter of a Philox counter (about 20 multiplications of 32 bits).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def dropout_kernel(
     values,  # [n, S, d], unit stride along a line
     seed,  # [1] int64
     out,  # [n, S, d], unit stride along a line
+    gradient,  # [n, S, d], contiguous: dropped in place; not read unless GRADIENT
     lines,  # n * S
     draws,  # S
     width,  # d
@@ -32,6 +34,7 @@ def dropout_kernel(
     first_column,  # the column of the draw that belongs to the first number of a line
     threshold,
     scale,  # bits_of(1 / (1 - rate))
+    GRADIENT: tl.constexpr,
     BLOCK_LINES: tl.constexpr,
     BLOCK_GROUPS: tl.constexpr,
 ):
@@ -43,18 +46,28 @@ def dropout_kernel(
     source = (row * row_stride + draw * draw_stride)[:, None] + column[None, :]
     value = tl.load(values + source, mask=inside, other=0.0)
     words = block_words(tl.load(seed), DROPOUT, row, draw, group)
-    kept = drop(value, words, threshold, number_of(scale, value.dtype))
+    factor = number_of(scale, value.dtype)
     target = (row * out_row_stride + draw * out_draw_stride)[:, None] + column[None, :]
-    tl.store(out + target, kept, mask=inside)
+    tl.store(out + target, drop(value, words, threshold, factor), mask=inside)
+    if GRADIENT:
+        target = gradient + line[:, None] * width + column[None, :]
+        tl.store(target, drop(tl.load(target, mask=inside, other=0.0), words, threshold, factor), mask=inside)
 
 
 def drop_lines(
-    values: torch.Tensor, out: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor, first_column: int = 0
+    values: torch.Tensor,
+    out: torch.Tensor,
+    threshold: int,
+    scale: float,
+    seed: torch.Tensor,
+    first_column: int = 0,
+    gradient: torch.Tensor | None = None,
 ) -> None:
     """Dropout of ``[n, S, d]`` into ``out``, which may be ``values``; both with unit stride along a line.
 
     Args:
         first_column: where the lines begin in those that the mask is drawn for.
+        gradient: contiguous ``[n, S, d]``, to be dropped in place by the same mask.
     """
     if out.numel() == 0:
         return
@@ -67,6 +80,7 @@ def drop_lines(
             values,
             seed,
             out,
+            out if gradient is None else gradient,
             lines,
             draws,
             width,
@@ -77,6 +91,7 @@ def drop_lines(
             first_column,
             threshold,
             bits_of(scale),
+            GRADIENT=gradient is not None,
             **blocks,
             **OPTIONS,
         )
@@ -96,6 +111,8 @@ def ahead_of_time() -> list[tuple]:
     types |= {"seed": "*i64", "lines": "i32", "draws": "i32", "threshold": "i64:16", "scale": "i64:16"}
     entries = []
     for dtype in ("fp32", "fp64"):
-        types |= {"values": f"*{dtype}", "out": f"*{dtype}"}
-        entries.append(compiled_as(f"{dtype} width 512", dropout_kernel, block_sizes(20000, 512, "cuda"), types))
+        types |= dict.fromkeys(("values", "out", "gradient"), f"*{dtype}")
+        for label, with_gradient in ((f"{dtype} width 512", False), (f"{dtype} width 512, with a gradient", True)):
+            constants = {"GRADIENT": with_gradient, **block_sizes(20000, 512, "cuda")}
+            entries.append(compiled_as(label, dropout_kernel, constants, types))
     return entries

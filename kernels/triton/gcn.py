@@ -15,12 +15,19 @@ import torch
 
 from .common import layer
 from .common.layer import finish, gradient_of_sums, product, product_over_lines, propagated
-from .dropout import drop_lines, dropout
+from .common.lines import with_contiguous_lines
+from .dropout import drop_lines
 
 
-def dropped(hidden: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor) -> torch.Tensor:
-    """``dropout(H)``; H itself where the rate is 0."""
-    return dropout(hidden, threshold, scale, seed) if scale != 1 else hidden
+def dropped(
+    hidden: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor, gradient: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``dropout(H)``; H itself where the rate is 0. ``gradient``: of that, becomes the gradient of H in place."""
+    if scale == 1:
+        return hidden
+    out = hidden.new_empty(hidden.shape)
+    drop_lines(with_contiguous_lines(hidden), out, threshold, scale, seed, gradient=gradient)
+    return out
 
 
 def gcn(
@@ -74,12 +81,13 @@ def gcn_backward(
     if not (hidden_wanted or weight_wanted):
         return of_hidden, of_weight, of_bias
     of_product = propagated((rowptr_t, col_t, values_t), of_sums)
-    if weight_wanted:
-        product_over_lines(dropped(hidden, threshold, scale, seed), of_product, of_weight)
     if hidden_wanted:
         of_hidden = product(of_product, weight.t())
-        if scale != 1:
-            drop_lines(of_hidden, of_hidden, threshold, scale, seed)
+    if weight_wanted:
+        left = dropped(hidden, threshold, scale, seed, of_hidden if hidden_wanted else None)
+        product_over_lines(left, of_product, of_weight)
+    elif scale != 1:
+        drop_lines(of_hidden, of_hidden, threshold, scale, seed)
     return of_hidden, of_weight, of_bias
 
 

@@ -10,7 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
+from seegera_fast import backends
 from seegera_fast.ops.gcn import ACTIVATIONS
+from seegera_fast.ops.registry import OPERATORS
 
 from ..sparse_matmul import sparse_matmul
 from . import OPTIONS, compiled_as
@@ -176,12 +178,19 @@ def add_product(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> N
 
 
 def propagated(matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
-    """``matrix @ dense`` for ``[cols, ...]``; ``dense`` itself where there is no matrix."""
+    """``matrix @ dense`` for ``[cols, ...]``; ``dense`` itself where there is no matrix.
+
+    Where Triton is not forced, the product of the CUDA library is taken, as by ``ops.sparse_matmul``: on an H200 a half
+    to a third of the time of Triton's.
+    """
     rowptr, col, values = matrix
     if rowptr is None:
         return dense
-    flat = dense.reshape(dense.shape[0], dense.shape[1:].numel())
-    product = sparse_matmul(rowptr, col, values, rowptr, col, values, flat)
+    operands = (rowptr, col, values, rowptr, col, values, dense.reshape(dense.shape[0], dense.shape[1:].numel()))
+    if backends.choose("sparse_matmul", dense.device) == "cuda":
+        product = OPERATORS["sparse_matmul"]("cuda", *operands)
+    else:
+        product = sparse_matmul(*operands)
     return product.reshape(rowptr.numel() - 1, *dense.shape[1:])
 
 
