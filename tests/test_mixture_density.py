@@ -1,7 +1,6 @@
 """mixture_density: log Omega with one mixture per row, summed over rows."""
 
 import math
-import sys
 
 import cases
 import contract
@@ -15,6 +14,7 @@ from tolerances import assert_close, assert_same_bits
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from seegera_fast import ops, reference, use_backend
+from seegera_fast.reference import deviation
 
 
 def mixture(n=5, d=4, j=2, k=3, *, shared=True, spread=1.0, log_var=None, far=0.0):
@@ -202,8 +202,7 @@ def test_deviations_whose_squares_are_no_numbers(column, log_var, shared, dtype)
 @pytest.mark.parametrize(("log_var", "dtype"), [(-161.0, torch.float32), (-1121.0, torch.float64)])
 def test_the_least_deviation_of_the_squares(column, monkeypatch, log_var, dtype, shared, name):
     """On both sides of the limit, with differences from the means; beyond it a square does not depend on log_var."""
-    most = sys.modules["seegera_fast.reference.component_log_density"].MOST
-    monkeypatch.setitem(most, torch.float64, most[dtype])
+    monkeypatch.setitem(deviation.MOST, torch.float64, deviation.MOST[dtype])
     n, samples, extra, d = 5, 2, 1, 19
     variances = 1 if shared else extra + samples
     log_var = (log_var + 2 * normal(n, variances, d, seed=3)).to(dtype)

@@ -4,9 +4,7 @@ import math
 
 import torch
 
-# In the square a standard deviation below exp(-80), or exp(-560), counts as that: 1 / sigma is to be a number, and so
-# is its product with a difference. The square of that may be too large, and the density minus infinity.
-MOST = {torch.float32: 80.0, torch.float64: 560.0}
+from .deviation import inverse_deviation
 
 
 def component_log_density(z, means, log_var) -> torch.Tensor:
@@ -21,7 +19,6 @@ def row_log_densities(z, means, log_var) -> torch.Tensor:
     for j in range(num_samples):
         chosen = [*range(num_extra), num_extra + j]
         mean, log_variance = means[:, chosen], log_var[:, chosen]
-        inverse_deviation = torch.exp((-0.5 * log_variance).clamp(max=MOST.get(z.dtype, math.inf)))
-        squares = ((z[:, j : j + 1] - mean) * inverse_deviation) ** 2
+        squares = ((z[:, j : j + 1] - mean) * inverse_deviation(log_variance)) ** 2
         per_sample.append(-0.5 * (squares + log_variance + math.log(2 * math.pi)).sum(dim=2))
     return torch.stack(per_sample, dim=1)

@@ -15,20 +15,8 @@ import triton
 import triton.language as tl
 
 from . import OPTIONS, compiled_as
+from .math import inverse_deviation
 from .sums import sum_blocks, sum_kernel
-
-
-@triton.jit
-def inverse_deviation(log_var):
-    """1 / sigma = exp(-log_var / 2), and where it is at its most and does not depend on log_var.
-
-    Its square may be beyond the type where it is not, so the densities square the standardized differences. There a
-    sigma below exp(-80), exp(-560) in float64, counts as that: the product with a difference of up to 6,000 is finite
-    then, and 0 times a weight of 0.
-    """
-    most: tl.constexpr = 80.0 if log_var.dtype == tl.float32 else 560.0
-    beyond = -0.5 * log_var > most
-    return tl.exp(tl.where(beyond, most, -0.5 * log_var)), beyond
 
 
 @triton.jit
