@@ -220,6 +220,10 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
         }
         for (int64_t j = begin; j < end; ++j) {
             const T weight = weights[j * components + k];
+            // Where it is 0 the difference may be infinite.
+            if (weight == 0) {
+                continue;
+            }
             total += weight;
             for (int v = 0; v < kBlock; ++v) {
                 const V difference = (read(z + j * p.width, v) - mean[v]) * deviation[v];

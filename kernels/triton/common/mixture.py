@@ -68,9 +68,14 @@ def coefficient(weights, upstream, row, inside, sample, component, samples, comp
         weight = tl.load(weights + (row * samples + sample) * components + component, mask=inside, other=0.0)
         result = weight * tl.load(upstream + sample)
     else:
-        result = tl.load(upstream + sample * components + component)
-        result = tl.where(inside, result, 0.0)
+        result = tl.broadcast_to(tl.load(upstream + sample * components + component), inside.shape)
     return result[:, None]
+
+
+@triton.jit
+def standardized(difference, deviation, own):
+    """``difference * deviation``, or 0 where its coefficient is 0: there it may be infinite."""
+    return tl.where(own != 0.0, difference, 0.0) * deviation
 
 
 @triton.jit
@@ -112,7 +117,7 @@ def gradient_kernel(
             at = (row * variances + variance)[:, None] * width + column
             deviation, _ = inverse_deviation(tl.load(log_var + at, mask=mask, other=0.0))
             own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-            total -= own * ((sample_value - mean) * deviation) * deviation
+            total -= own * standardized(sample_value - mean, deviation, own) * deviation
         tl.store(z_out + z_at, total, mask=mask)
 
     for variance in range(variances):
@@ -132,7 +137,7 @@ def gradient_kernel(
                 sample_value = tl.load(z + (row * samples + sample)[:, None] * width + column, mask=mask, other=0.0)
                 component = tl.minimum(draw, extra)
                 own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-                difference = (sample_value - mean) * deviation
+                difference = standardized(sample_value - mean, deviation, own)
                 pull = own * difference
                 total += pull
                 slope += pull * difference - own
