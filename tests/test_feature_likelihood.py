@@ -19,6 +19,7 @@ from tolerances import assert_close, assert_same_bits
 from torch.distributions import Bernoulli, Normal
 
 from seegera_fast import SparseMatrix, ops, use_backend
+from seegera_fast.reference import deviation
 
 LIKELIHOODS = ("bernoulli", "mse", "gaussian")
 
@@ -234,6 +235,44 @@ def test_logits_of_ten_thousand(column, dtype):
     by_hidden, by_weight = torch.autograd.grad(value.sum(), [hidden, weight])
     assert by_hidden.flatten().tolist() == [2.0 * -100.0 - 100.0]
     assert by_weight.flatten().tolist() == [2.0 * 100.0, -100.0]
+
+
+def with_log_variances(log_var, dtype):
+    """Gaussian, each column of X with a log variance. A third of the columns fits exactly, the others to its deviation:
+
+    a third by small outputs, a third by small entries of X.
+    """
+    rows, num_columns = 9, len(log_var)
+    small = (0.5 * log_var).exp()
+    hidden = torch.stack([torch.ones(rows).double(), normal(rows)], dim=1)[:, None].repeat(1, 2, 1)
+    weight, log_var_weight = torch.zeros(2, 2, num_columns).double()
+    weight[0, ::3], weight[1, 1::3] = 1, small[1::3]
+    log_var_weight[0] = log_var
+    x = torch.zeros(rows, num_columns).double()
+    x[:, ::3], x[:, 2::3] = 1, small[2::3] * normal(rows, len(small[2::3]), seed=3)
+    return {
+        "hidden": hidden.to(dtype),
+        "weight": weight.to(dtype),
+        "features": SparseMatrix.from_any(x, dtype=dtype),
+        "likelihood": "gaussian",
+        "log_var_weight": log_var_weight.to(dtype),
+    }
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("log_var", [-60.0, -90.0, -155.0, -400.0, -800.0, -2000.0])
+def test_deviations_whose_squares_are_no_numbers(column, log_var, dtype):
+    """1 / sigma^2 is beyond float32, 1 / sigma is, sigma is 0."""
+    arguments = converted(with_log_variances(torch.full((20,), log_var).double(), dtype), dtype, column.device)
+    TestFeatureLikelihood.compare(outcome_of(arguments), arguments, dtype)
+
+
+@pytest.mark.parametrize(("log_var", "dtype"), [(-161.0, torch.float32), (-1121.0, torch.float64)])
+def test_the_least_deviation_of_the_squares(column, monkeypatch, log_var, dtype):
+    """On both sides of the limit; beyond it a square does not depend on the log variance."""
+    monkeypatch.setitem(deviation.MOST, torch.float64, deviation.MOST[dtype])
+    arguments = converted(with_log_variances(log_var + 2 * normal(20, seed=5), dtype), dtype, column.device)
+    TestFeatureLikelihood.compare(outcome_of(arguments), arguments, dtype)
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)

@@ -1,7 +1,6 @@
 """mixture_density: log Omega with one mixture per row, summed over rows."""
 
 import math
-import sys
 
 import cases
 import contract
@@ -15,6 +14,7 @@ from tolerances import assert_close, assert_same_bits
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from seegera_fast import ops, reference, use_backend
+from seegera_fast.reference import deviation
 
 
 def mixture(n=5, d=4, j=2, k=3, *, shared=True, spread=1.0, log_var=None, far=0.0):
@@ -202,8 +202,7 @@ def test_deviations_whose_squares_are_no_numbers(column, log_var, shared, dtype)
 @pytest.mark.parametrize(("log_var", "dtype"), [(-161.0, torch.float32), (-1121.0, torch.float64)])
 def test_the_least_deviation_of_the_squares(column, monkeypatch, log_var, dtype, shared, name):
     """On both sides of the limit, with differences from the means; beyond it a square does not depend on log_var."""
-    most = sys.modules["seegera_fast.reference.component_log_density"].MOST
-    monkeypatch.setitem(most, torch.float64, most[dtype])
+    monkeypatch.setitem(deviation.MOST, torch.float64, deviation.MOST[dtype])
     n, samples, extra, d = 5, 2, 1, 19
     variances = 1 if shared else extra + samples
     log_var = (log_var + 2 * normal(n, variances, d, seed=3)).to(dtype)
@@ -212,6 +211,60 @@ def test_the_least_deviation_of_the_squares(column, monkeypatch, log_var, dtype,
     with use_backend(column.backend):
         count = terms({"z": z, "means": means, "log_var": log_var})
         check_like_the_reference(name, (z, means, log_var), count, column)
+
+
+# Distances from the means, in the dtype, whose squares are infinite: that of the difference itself, that of its product
+# with 1 / sigma, and a product which is infinite itself.
+BEYOND = [
+    *((torch.float32, *given) for given in ((1e20, 0.0), (1e6, -80.0), (1e4, -160.0), (math.inf, 0.0))),
+    *((torch.float64, *given) for given in ((1e160, 0.0), (1e100, -400.0), (1e100, -1000.0), (math.inf, 0.0))),
+]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("dtype", "distance", "log_var"), BEYOND)
+def test_a_row_without_a_density(column, distance, log_var, shared, dtype):
+    """log 0 in value; its gradients are 0, and those of other rows as if it weren't there."""
+    n, samples, extra, d = 5, 2, 3, 19
+    means = normal(n, extra + samples, d, seed=1).to(dtype)
+    log_var = torch.full((n, 1 if shared else extra + samples, d), log_var, dtype=dtype)
+    z = means[:, extra:] + (0.5 * log_var).exp()[:, -samples:] * normal(n, samples, d).to(dtype)
+    # Of the first sample only.
+    z[2, 0] = distance
+    others = [0, 1, 3, 4]
+    results = []
+    for rows in (slice(None), others):
+        leaves = [t[rows].to(column.device).requires_grad_() for t in (z, means, log_var)]
+        value = ops.mixture_density(*leaves)
+        results.append((value, torch.autograd.grad(value[0], leaves)))
+    (value, gradients), (want, want_gradients) = results
+    assert value[0] == -math.inf
+    assert value[1].isfinite()
+    assert want.isfinite().all()
+    for gradient, expected in zip(gradients, want_gradients, strict=True):
+        assert (gradient[2] == 0).all()
+        assert_same_bits(gradient[others], expected)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("dtype", "distance", "log_var"), BEYOND)
+def test_a_component_without_a_density(column, distance, log_var, shared, dtype):
+    """It counts nothing, in value and gradients; the others count as ever."""
+    n, samples, extra, d = 5, 2, 3, 19
+    means = torch.zeros(n, extra + samples, d, dtype=dtype)
+    means[:, 1] = distance
+    log_var = torch.full((n, 1 if shared else extra + samples, d), log_var, dtype=dtype)
+    z = (0.5 * log_var).exp()[:, -samples:] * normal(n, samples, d).to(dtype)
+    count = terms({"z": z, "means": means, "log_var": log_var})
+    check_like_the_reference("mixture_density", (z, means, log_var), count, column)
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_nan_beside_components_without_a_density(column, place):
+    z, means, log_var = (torch.zeros(2, draws, 5, device=column.device) for draws in (1, 3, 1))
+    means[1] = 1e20
+    means[1, place, 3] = math.nan
+    assert ops.mixture_density(z, means, log_var).isnan().all()
 
 
 def check_like_the_reference(name, operands, terms, column):

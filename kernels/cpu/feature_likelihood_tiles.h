@@ -85,12 +85,12 @@ struct GaussianTerms {
     static constexpr double kFactor = -0.5;
 
     V operator()(V x, V& output, V& log_var) const {
-        const V residual = x - output;
-        const V slope = residual * exp(-log_var);
-        const V square = residual * slope;
+        const V deviation = inverse_deviation(log_var);
+        const V difference = (x - output) * deviation;
+        const V square = difference * difference;
         const V terms = square + log_var;
-        output = slope;
-        log_var = (square - 1) * T(0.5);
+        output = difference * deviation;
+        log_var = (select(at_least_deviation(log_var), V{}, square) - 1) * T(0.5);
         return terms;
     }
 };

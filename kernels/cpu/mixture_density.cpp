@@ -9,8 +9,8 @@
 namespace seegera {
 namespace SEEGERA_ISA {
 
-// values [J] += the rows' densities; weights [n, J, K + 1] = softmax of a row's components. scratch: deviations
-// [V, stride], then doubles [V + J (K + 1)].
+// values [J] += the rows' densities; weights [n, J, K + 1] = softmax of a row's components, zeros where all densities
+// are 0. scratch: deviations [V, stride], then doubles [V + J (K + 1)].
 template <typename T>
 void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* deviations, int64_t stride,
                   double* scratch, double* values, T* weights) {
@@ -28,16 +28,17 @@ void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* de
             for (int64_t k = 1; k < components; ++k) {
                 highest = own[k] > highest ? own[k] : highest;
             }
+            const double subtracted = highest == -__builtin_inf() ? 0 : highest;
             double sum = 0;
             for (int64_t k = 0; k < components; ++k) {
-                own[k] = exp(own[k] - highest);
+                own[k] = exp(own[k] - subtracted);
                 sum += own[k];
             }
             for (int64_t k = 0; k < components; ++k) {
-                weight[k] = static_cast<T>(own[k] / sum);
+                weight[k] = static_cast<T>(own[k] / (sum == 0 ? 1 : sum));
             }
-            // A NaN is in the sum, but not always the highest, and log takes none.
-            values[j] += sum == sum ? highest + log(sum) - log_components : sum;
+            // A NaN is in the sum, but not always the highest; log takes neither that nor 0.
+            values[j] += highest + (sum > 0 ? log(sum) - log_components : sum);
         }
     }
 }

@@ -18,7 +18,7 @@ from .common.sums import sum_rows
 @triton.jit
 def weigh_kernel(
     densities,  # [n, J, K + 1] float64
-    weights,  # [n, J, K + 1]: softmax over the components
+    weights,  # [n, J, K + 1]: softmax over the components, zeros where all densities are 0
     partial,  # [blocks of rows, J] float64: sums of the rows' log mixtures
     rows,
     samples,
@@ -34,7 +34,8 @@ def weigh_kernel(
     inside = row < rows
     # Past the end the last row once more: it is never written or counted.
     line = ((tl.minimum(row, rows - 1) * samples + sample) * components)[:, None]
-    highest = tl.full((BLOCK_ROWS,), float("-inf"), dtype=tl.float64)
+    # A number, so that it can be taken off: where all densities are 0, so are the exponentials and their sum.
+    highest = tl.full((BLOCK_ROWS,), -1.7976931348623157e308, dtype=tl.float64)
     for start in range(0, components, BLOCK_COMPONENTS):
         component = start + tl.arange(0, BLOCK_COMPONENTS)[None, :]
         density = tl.load(densities + line + component, mask=component < components, other=float("-inf"))
@@ -44,10 +45,11 @@ def weigh_kernel(
         component = start + tl.arange(0, BLOCK_COMPONENTS)[None, :]
         density = tl.load(densities + line + component, mask=component < components, other=float("-inf"))
         total += tl.sum(tl.exp(density - highest[:, None]), axis=1)
+    divisor = tl.where(total == 0.0, 1.0, total)[:, None]
     for start in range(0, components, BLOCK_COMPONENTS):
         component = start + tl.arange(0, BLOCK_COMPONENTS)[None, :]
         density = tl.load(densities + line + component, mask=component < components, other=float("-inf"))
-        weight = (tl.exp(density - highest[:, None]) / total[:, None]).to(weights.dtype.element_ty)
+        weight = (tl.exp(density - highest[:, None]) / divisor).to(weights.dtype.element_ty)
         tl.store(weights + line + component, weight, mask=inside[:, None] & (component < components))
     value = highest + tl.log(total) - tl.log(tl.cast(components, tl.float64))
     tl.store(partial + block * samples + sample, tl.sum(tl.where(inside, value, 0.0), axis=0))

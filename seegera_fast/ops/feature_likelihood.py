@@ -134,7 +134,8 @@ def feature_likelihood(
 
     - "bernoulli": ``pos_weight x log sigmoid(o) + (1 - x) log(1 - sigmoid(o))``, for x in [0, 1];
     - "mse": ``-(x - o)² - log(pi) / 2``: normal with variance 1/2, so that the squared error has factor 1;
-    - "gaussian": normal with mean o and log variance ``H V``, V = ``log_var_weight``.
+    - "gaussian": normal with mean o and log variance ``H V``, V = ``log_var_weight``. In the squares a standard
+      deviation below exp(-80), in float64 exp(-560), counts as that.
 
     Args:
         hidden: H, ``[n, J, h]``, float32 or float64; with the Triton kernels float16 or bfloat16 too, whose sums are

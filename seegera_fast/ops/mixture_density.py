@@ -57,7 +57,9 @@ def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor)
 
     Returns:
         ``[J]``, normalising constants included, by a true logsumexp: finite at any d. Differentiable in all three.
-        In the squares a standard deviation below exp(-80), in float64 exp(-560), counts as that.
+        In the squares a standard deviation below exp(-80), in float64 exp(-560), counts as that. A component
+        whose squares are beyond the dtype has density 0 in its row and no gradient there. Where all of a row are such,
+        the value is minus infinity and the row's gradients are 0.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -4,24 +4,29 @@ import math
 
 import torch
 
-# In the square a standard deviation below exp(-80), or exp(-560), counts as that: 1 / sigma is to be a number, and so
-# is its product with a difference. The square of that may be too large, and the density minus infinity.
-MOST = {torch.float32: 80.0, torch.float64: 560.0}
+from .deviation import inverse_deviation
 
 
 def component_log_density(z, means, log_var) -> torch.Tensor:
     return row_log_densities(z, means, log_var).sum(dim=0)
 
 
-def row_log_densities(z, means, log_var) -> torch.Tensor:
-    """``[n, J, K + 1]``: the normal log densities of each row of each sample under its components."""
+def row_log_densities(z, means, log_var, lost=None) -> torch.Tensor:
+    """``[n, J, K + 1]``: the normal log densities of each row of each sample under its components.
+
+    ``lost``, like the result: which are minus infinity whatever the operands, so without a gradient.
+    """
     num_samples, num_extra = z.shape[1], means.shape[1] - z.shape[1]
     log_var = log_var.expand(means.shape)
     per_sample = []
     for j in range(num_samples):
         chosen = [*range(num_extra), num_extra + j]
         mean, log_variance = means[:, chosen], log_var[:, chosen]
-        inverse_deviation = torch.exp((-0.5 * log_variance).clamp(max=MOST.get(z.dtype, math.inf)))
-        squares = ((z[:, j : j + 1] - mean) * inverse_deviation) ** 2
+        difference = z[:, j : j + 1] - mean
+        if lost is not None:
+            # Before it is multiplied: 0 times an infinite difference would be the gradient of the deviation.
+            difference = difference.masked_fill(lost[:, j, :, None], 0.0)
+        squares = (difference * inverse_deviation(log_variance)) ** 2
         per_sample.append(-0.5 * (squares + log_variance + math.log(2 * math.pi)).sum(dim=2))
-    return torch.stack(per_sample, dim=1)
+    densities = torch.stack(per_sample, dim=1)
+    return densities if lost is None else densities.masked_fill(lost, -math.inf)

@@ -5,6 +5,7 @@ import math
 import torch
 from torch.nn.functional import softplus
 
+from .deviation import inverse_deviation
 from .factor import factor
 
 
@@ -23,7 +24,8 @@ def feature_likelihood(
             terms = -((target - outputs) ** 2) - 0.5 * math.log(math.pi)
         else:
             log_var = hidden[:, j] @ log_var_weight
-            terms = -0.5 * ((target - outputs) ** 2 * torch.exp(-log_var) + log_var + math.log(2 * math.pi))
+            squares = ((target - outputs) * inverse_deviation(log_var)) ** 2
+            terms = -0.5 * (squares + log_var + math.log(2 * math.pi))
         per_draw.append(terms.sum())
     total = torch.stack(per_draw)
     return total / (features.shape[0] * features.shape[1]) if reduction == "mean" else total

@@ -344,6 +344,25 @@ inline V exp_nonpositive(V x) {
     return fraction * power_of_two<V>(rounded_integer(shifted));
 }
 
+// 1 / sigma = exp(-log_var / 2), whose square may be beyond T where it is not; so the densities square the standardized
+// differences. There a sigma below exp(-80), exp(-560) in double, counts as that: a number still, and so is its product
+// with a difference of up to 6,000.
+template <typename T>
+constexpr T kMostExponent = sizeof(T) == 4 ? 80 : 560;
+
+template <typename V>
+inline V inverse_deviation(const V& log_var) {
+    using T = Element<V>;
+    return exp(at_most(log_var * T(-0.5), kMostExponent<T>));
+}
+
+// Where the square of a difference does not depend on log_var.
+template <typename V>
+inline Mask<V> at_least_deviation(const V& log_var) {
+    using T = Element<V>;
+    return less(splat<V>(kMostExponent<T>), log_var * T(-0.5));
+}
+
 // For normal x > 0.
 template <typename V>
 inline V log(V x) {

@@ -55,25 +55,6 @@ inline void fetch(const T* line, int64_t width) {
     }
 }
 
-// 1 / sigma = exp(-log_var / 2), whose square may be beyond T where it is not; so the densities square the standardized
-// differences. There a sigma below exp(-80), exp(-560) in double, counts as that: the product with a difference of up
-// to 6,000 is finite then, and 0 times a weight of 0.
-template <typename T>
-constexpr T kMostExponent = sizeof(T) == 4 ? 80 : 560;
-
-template <typename V>
-inline V inverse_deviation(const V& log_var) {
-    using T = Element<V>;
-    return exp(at_most(log_var * T(-0.5), kMostExponent<T>));
-}
-
-// Where the square of a difference does not depend on log_var.
-template <typename V>
-inline Mask<V> at_least_deviation(const V& log_var) {
-    using T = Element<V>;
-    return less(splat<V>(kMostExponent<T>), log_var * T(-0.5));
-}
-
 // deviations [V, d rounded up to whole vectors] = 1 / sigma, zeros behind; normalisers [V] = sum over d of
 // log_var + log(2 pi).
 template <typename T>
@@ -239,6 +220,10 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
         }
         for (int64_t j = begin; j < end; ++j) {
             const T weight = weights[j * components + k];
+            // Where it is 0 the difference may be infinite.
+            if (weight == 0) {
+                continue;
+            }
             total += weight;
             for (int v = 0; v < kBlock; ++v) {
                 const V difference = (read(z + j * p.width, v) - mean[v]) * deviation[v];

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from . import OPTIONS, compiled_as
 from .chunks import chunk_block, padded, pieces
-from .math import softplus_sigmoid
+from .math import inverse_deviation, softplus_sigmoid
 from .products import at_once, multiply, multiply_add
 from .rows import ends_of_rows
 
@@ -46,6 +46,15 @@ def entries_of(rowptr, col, row, rows, first_row, first_column, columns, search_
         begin = first_entry(col, begin, end, first_column, search_steps)
         end = first_entry(col, begin, end, first_column + columns, search_steps)
     return begin, end
+
+
+@triton.jit
+def gaussian(residual, log_var):
+    """Terms, and their slopes in the output and in the log variance."""
+    deviation, at_most = inverse_deviation(log_var)
+    difference = residual * deviation
+    square = difference * difference
+    return -0.5 * (square + log_var), difference * deviation, 0.5 * (tl.where(at_most, 0.0, square) - 1.0)
 
 
 @triton.jit(do_not_specialize=["first_row", "first_column"])
@@ -106,11 +115,9 @@ def take_kernel(
             tl.store(outputs + cell, tl.zeros_like(output), mask=inside)
         else:
             log_var = tl.load(log_vars + cell, mask=inside, other=0.0)
-            slope = (x - output) * tl.exp(-log_var)
-            square = (x - output) * slope
-            terms = -0.5 * (square + log_var)
+            terms, slope, log_var_slope = gaussian(x - output, log_var)
             tl.store(slopes + entry, slope, mask=inside)
-            tl.store(log_var_slopes + entry, 0.5 * (square - 1.0), mask=inside)
+            tl.store(log_var_slopes + entry, log_var_slope, mask=inside)
             tl.store(outputs + cell, tl.zeros_like(output), mask=inside)
             tl.store(log_vars + cell, tl.zeros_like(output), mask=inside)
         total += tl.sum(tl.where(inside, terms, 0.0).to(tl.float64), axis=1)
@@ -144,10 +151,7 @@ def chunk_kernel(
     else:
         output = tl.load(outputs + place, mask=inside, other=0.0)
         log_var = tl.load(log_vars + place, mask=inside, other=0.0)
-        slope = -output * tl.exp(-log_var)
-        square = -output * slope
-        terms = -0.5 * (square + log_var)
-        log_var_slope = 0.5 * (square - 1.0)
+        terms, slope, log_var_slope = gaussian(-output, log_var)
         tl.store(log_var_slopes + place, log_var_slope.to(log_var_slopes.dtype.element_ty), mask=inside)
     tl.store(slopes + place, slope.to(slopes.dtype.element_ty), mask=inside)
     tl.store(partial + program, tl.sum(terms, axis=0).to(tl.float64))

@@ -43,6 +43,19 @@ def exponential(x):
 
 
 @triton.jit
+def inverse_deviation(log_var):
+    """1 / sigma = exp(-log_var / 2), and where it is at its most and does not depend on log_var.
+
+    Its square may be beyond the type where it is not, so the densities square the standardized differences. There a
+    sigma below exp(-80), exp(-560) in float64, counts as that: a number still, and so is its product with a
+    difference of up to 6,000.
+    """
+    most: tl.constexpr = 80.0 if log_var.dtype == tl.float32 else 560.0
+    beyond = -0.5 * log_var > most
+    return tl.exp(tl.where(beyond, most, -0.5 * log_var)), beyond
+
+
+@triton.jit
 def log_one_plus(e):
     """``log(1 + e)`` for ``0 <= e <= 1``, to the last places however small ``e`` is."""
     if e.dtype == tl.float64:

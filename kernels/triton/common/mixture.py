@@ -15,20 +15,8 @@ import triton
 import triton.language as tl
 
 from . import OPTIONS, compiled_as
+from .math import inverse_deviation
 from .sums import sum_blocks, sum_kernel
-
-
-@triton.jit
-def inverse_deviation(log_var):
-    """1 / sigma = exp(-log_var / 2), and where it is at its most and does not depend on log_var.
-
-    Its square may be beyond the type where it is not, so the densities square the standardized differences. There a
-    sigma below exp(-80), exp(-560) in float64, counts as that: the product with a difference of up to 6,000 is finite
-    then, and 0 times a weight of 0.
-    """
-    most: tl.constexpr = 80.0 if log_var.dtype == tl.float32 else 560.0
-    beyond = -0.5 * log_var > most
-    return tl.exp(tl.where(beyond, most, -0.5 * log_var)), beyond
 
 
 @triton.jit
@@ -80,9 +68,14 @@ def coefficient(weights, upstream, row, inside, sample, component, samples, comp
         weight = tl.load(weights + (row * samples + sample) * components + component, mask=inside, other=0.0)
         result = weight * tl.load(upstream + sample)
     else:
-        result = tl.load(upstream + sample * components + component)
-        result = tl.where(inside, result, 0.0)
+        result = tl.broadcast_to(tl.load(upstream + sample * components + component), inside.shape)
     return result[:, None]
+
+
+@triton.jit
+def standardized(difference, deviation, own):
+    """``difference * deviation``, or 0 where its coefficient is 0: there it may be infinite."""
+    return tl.where(own != 0.0, difference, 0.0) * deviation
 
 
 @triton.jit
@@ -124,7 +117,7 @@ def gradient_kernel(
             at = (row * variances + variance)[:, None] * width + column
             deviation, _ = inverse_deviation(tl.load(log_var + at, mask=mask, other=0.0))
             own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-            total -= own * ((sample_value - mean) * deviation) * deviation
+            total -= own * standardized(sample_value - mean, deviation, own) * deviation
         tl.store(z_out + z_at, total, mask=mask)
 
     for variance in range(variances):
@@ -144,7 +137,7 @@ def gradient_kernel(
                 sample_value = tl.load(z + (row * samples + sample)[:, None] * width + column, mask=mask, other=0.0)
                 component = tl.minimum(draw, extra)
                 own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-                difference = (sample_value - mean) * deviation
+                difference = standardized(sample_value - mean, deviation, own)
                 pull = own * difference
                 total += pull
                 slope += pull * difference - own
