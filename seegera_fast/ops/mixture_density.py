@@ -22,9 +22,13 @@ def fake_gradients(z, means, log_var, *others):
 def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
     ctx.save_for_backward(*inputs, output[1])
     ctx.mark_non_differentiable(output[1])
+    # No zeros for the weights, which have no gradient; where the density has none either, there is nothing to do.
+    ctx.set_materialize_grads(False)
 
 
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor, _: Any):
+def _backward(call: Any, ctx: Any, gradient: torch.Tensor | None, _: None):
+    if gradient is None:
+        return None, None, None
     return call("mixture_density_backward", *ctx.saved_tensors, gradient)
 
 

@@ -13,8 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ..sparse_matmul import sparse_matmul
 from . import OPTIONS, compiled_as
+from .layer import propagated
 from .rows import ends_of_rows
 
 # Compute capabilities of those GPUs of data centres: A100, H100 and H200, B200.
@@ -163,9 +163,7 @@ def by_squares(
     crossed = partial.sum(dim=(1, 2))
     weight_grams = [gram_matrix(by_feature[:, j]) for j in range(by_feature.shape[1])]
     if weight_gradient is not None:
-        flat = hidden.reshape(rows, samples * width)
-        product_t = sparse_matmul(rowptr_t, col_t, values_t, rowptr, col, values, flat)
-        product_t = product_t.view(weight.shape[-1], samples, width)
+        product_t = propagated((rowptr_t, col_t, values_t), hidden)
     totals = []
     for sample in range(samples):
         own = 0 if shared else sample
