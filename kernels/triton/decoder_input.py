@@ -16,8 +16,9 @@ from __future__ import annotations
 import torch
 
 from . import dropout
-from .common.layer import add_product, product, product_over_lines, propagated
+from .common.layer import add_product, product, product_over_lines
 from .common.lines import with_contiguous_lines
+from .common.propagation import propagated
 from .dropout import drop_lines
 
 

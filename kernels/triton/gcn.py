@@ -14,8 +14,9 @@ from __future__ import annotations
 import torch
 
 from .common import layer
-from .common.layer import finish, gradient_of_sums, product, product_over_lines, propagated
+from .common.layer import finish, gradient_of_sums, product, product_over_lines
 from .common.lines import with_contiguous_lines
+from .common.propagation import propagated
 from .dropout import drop_lines
 
 

@@ -22,8 +22,9 @@ import triton.language as tl
 
 from .common import OPTIONS, compiled_as, layer
 from .common.hubs import ends_but_of_hubs, hub_segments, places_of, row_of
-from .common.layer import Matrix, finish, gradient_of_sums, propagated
+from .common.layer import finish, gradient_of_sums
 from .common.math import bits_of, number_of
+from .common.propagation import Matrix, propagated
 from .common.random import DROPOUT, happens, word_at
 from .draw_noise import draw_noise
 from .dropout import drop_lines

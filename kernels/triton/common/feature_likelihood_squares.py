@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from . import OPTIONS, compiled_as
-from .layer import propagated
+from .propagation import propagated
 from .rows import ends_of_rows
 
 # Compute capabilities of those GPUs of data centres: A100, H100 and H200, B200.

@@ -1,4 +1,4 @@
-"""What the layers share: propagation, bias and activation on lines, and the way back through them.
+"""What the layers share: bias and activation on lines, and the way back through them.
 
 A line is what one draw of one row holds: ``[n, S, d]`` has n S lines. Floors, in numbers of n S d: ``finish`` reads
 and writes one each; ``gradient_of_sums`` reads two (one for a linear layer) and writes one, or 1 / S of it.
@@ -10,11 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from seegera_fast import backends
 from seegera_fast.ops.gcn import ACTIVATIONS
-from seegera_fast.ops.registry import OPERATORS
 
-from ..sparse_matmul import sparse_matmul
 from . import OPTIONS, compiled_as
 from .math import tanh
 from .products import multiply, multiply_add
@@ -24,9 +21,6 @@ from .sums import sum_rows
 LINEAR = ACTIVATIONS.index("none")
 RELU = tl.constexpr(ACTIVATIONS.index("relu"))
 TANH = tl.constexpr(ACTIVATIONS.index("tanh"))
-
-# A CSR matrix: row pointers, columns, values; or three times None.
-Matrix = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 
 
 @triton.jit
@@ -175,23 +169,6 @@ def add_product(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> N
     lines = left.shape[0] * left.shape[1]
     left = left.reshape(lines, left.shape[2])
     multiply_add(out.view(lines, out.shape[2]), left, right, factor=1.0, first=False)
-
-
-def propagated(matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
-    """``matrix @ dense`` for ``[cols, ...]``; ``dense`` itself where there is no matrix.
-
-    Where Triton is not forced, the product of the CUDA library is taken, as by ``ops.sparse_matmul``: on an H200 a half
-    to a third of the time of Triton's.
-    """
-    rowptr, col, values = matrix
-    if rowptr is None:
-        return dense
-    operands = (rowptr, col, values, rowptr, col, values, dense.reshape(dense.shape[0], dense.shape[1:].numel()))
-    if backends.choose("sparse_matmul", dense.device) == "cuda":
-        product = OPERATORS["sparse_matmul"]("cuda", *operands)
-    else:
-        product = sparse_matmul(*operands)
-    return product.reshape(rowptr.numel() - 1, *dense.shape[1:])
 
 
 def finish(
