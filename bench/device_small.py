@@ -109,7 +109,7 @@ def larger_calls(adjacency: sf.SparseMatrix) -> dict[str, Callable[[], object]]:
     }
     if DEVICE != "cpu":
         # Half precision is for the Triton kernels alone.
-        calls["link_likelihood, chunked, bfloat16"] = with_leaves(links, chunked, dtype=torch.bfloat16)
+        calls["link_likelihood, tiles, bfloat16"] = with_leaves(links, chunked, dtype=torch.bfloat16)
     return calls | {
         "link_likelihood, tiles of columns": with_leaves(
             lambda z: ops.link_likelihood(z, adjacency), (adjacency.shape[0], 1, 520)

@@ -162,6 +162,13 @@ def choose(operation: str, device: torch.device) -> str:
     return "reference"
 
 
+def beside_triton(operation: str, device: torch.device) -> str:
+    """The backend from which a launcher in Triton takes another operation: "cuda", or "triton" where that is forced or
+    there is no other. Never raises: a gradient may be asked for where another backend is forced."""
+    ours = device.type != "cuda" or _forced == "triton" or "cuda" not in OPERATORS[operation].columns
+    return "triton" if ours or "cuda" in _missing else "cuda"
+
+
 def chosen(device: torch.device) -> list[str]:
     """The backends that run operations on tensors of a device: one where all have a kernel there, or one is forced."""
     return sorted({choose(operation, device) for operation in _all_operations()})

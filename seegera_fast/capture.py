@@ -31,6 +31,7 @@ class CapturedStep:
     def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
         self.model = model
         self._modules = list(model.modules())
+        self._children = self._current_children()
         # The recording holds addresses only: what they belong to has to live as long.
         self._kept = optimizer, graph
         parameters = list(model.parameters())
@@ -83,7 +84,7 @@ class CapturedStep:
         Raises:
             RuntimeError: weights or the optimiser's state were put elsewhere since the recording.
         """
-        if self._addresses() != self._places:
+        if self._current_children() != self._children or self._addresses() != self._places:
             raise RuntimeError("capture: weights or the optimizer's state lie elsewhere now, record the step anew")
         if seed is None:
             seed = derive_seed(self.model.seed, self.model.next_step())
@@ -92,9 +93,13 @@ class CapturedStep:
         self._graph.replay()
         return self._output
 
+    # Every replay waits for the two: model.parameters() would take ten times as long, most of it to find the modules.
+
+    def _current_children(self) -> list[int]:
+        return [id(child) for module in self._modules for child in module._modules.values()]
+
     def _addresses(self) -> list[int]:
         optimizer, _ = self._kept
-        # Every replay waits for this: model.parameters() would take ten times as long, most of it to find the modules.
         weights = [value for module in self._modules for value in module._parameters.values()]
         states = [value for state in optimizer.state.values() for value in state.values()]
         return [value.data_ptr() for value in (*weights, *states) if isinstance(value, torch.Tensor)]

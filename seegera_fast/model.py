@@ -263,11 +263,9 @@ class SeeGera(nn.Module):
         nodes, feature_rows = self.encode(propagation, features, draws, derive_seed(seed, 2))
         z_nodes, z_features = self._sample(nodes, feature_rows, derive_seed(seed, 3))
         seen_nodes, decoded = self._decode(propagation, features, z_nodes, z_features, derive_seed(seed, 4))
-        masked = features is not graph.features
-        feature_sum = features.values.sum(dtype=torch.float64) if masked else features.value_sum
         return bound(
             config,
-            Targets(graph.adjacency, features, feature_sum, edges),
+            Targets(graph.adjacency, features, features is not graph.features, edges),
             seen_nodes,
             decoded,
             nodes,

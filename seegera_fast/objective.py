@@ -31,13 +31,13 @@ class Targets:
     Attributes:
         adjacency: unmasked training adjacency; the link target is A + I.
         features: the feature target (masked in v3, as in the released program).
-        feature_sum: of its values: a number, or where they were masked a tensor in float64.
+        features_masked: its values are those of this step alone.
         masked_edges: undirected edges of the graph that the encoder saw.
     """
 
     adjacency: SparseMatrix
     features: SparseMatrix
-    feature_sum: float | torch.Tensor
+    features_masked: bool
     masked_edges: int
 
 
@@ -130,7 +130,7 @@ def bound(
         mixture = mixture / (num_nodes + num_features) ** 2
     loss = -ops.importance_bound(_total(likelihoods.values()), prior, mixture, warmup=warmup)
     parts = {**likelihoods, "prior": prior, "mixture": mixture}
-    means = torch.stack(list(parts.values())).detach().mean(dim=1)
+    means = torch.stack([part.detach() for part in parts.values()]).mean(dim=1)
     return Output(loss, dict(zip(parts, means.unbind(), strict=True)))
 
 
@@ -145,7 +145,9 @@ def _feature_term(config, targets: Targets, decoded: Decoded) -> torch.Tensor:
     factor = weight = 1.0
     if config.scaling == "mean":
         cells = features.shape[0] * features.shape[1]
-        norm, weight = balance(targets.feature_sum, cells, binary=config.likelihood == "bernoulli")
+        # On the host, unless it is another one at each step.
+        total = features.values.sum(dtype=torch.float64) if targets.features_masked else features.value_sum
+        norm, weight = balance(total, cells, binary=config.likelihood == "bernoulli")
         factor = norm / cells
         if isinstance(factor, torch.Tensor):
             factor = factor.to(features.dtype)

@@ -36,7 +36,7 @@ class SparseMatrix:
 
     The constructor takes its parts on trust, and "hollow" may be False for want of knowing; :meth:`from_any` checks.
     What follows from the matrix (its transpose, row numbers, weights of the averages of Eq. cor) is built at the first
-    use and kept.
+    use and kept. So its parts are not to be changed in place: :meth:`with_values` makes another matrix.
     """
 
     def __init__(

@@ -222,6 +222,20 @@ def test_triton_in_the_interpreter_runs_on_cpu_tensors(table, monkeypatch):
             backends.choose("everywhere", CUDA)
 
 
+def test_what_a_launcher_in_triton_takes_besides(table):
+    """Never an error: a gradient is asked for inside and outside of use_backend."""
+    for backend in ("cpu", "cuda", "reference"):
+        with use_backend(backend):
+            assert backends.beside_triton("everywhere", CUDA) == "cuda"
+    assert backends.beside_triton("everywhere", CUDA) == "cuda"
+    assert backends.beside_triton("everywhere", CPU) == "triton"
+    assert backends.beside_triton("in triton", CUDA) == "triton"
+    with use_backend("triton"):
+        assert backends.beside_triton("everywhere", CUDA) == "triton"
+    table["cuda"] = "the cuda library was not built"
+    assert backends.beside_triton("everywhere", CUDA) == "triton"
+
+
 def test_the_reference_can_always_be_forced(table):
     with use_backend("reference"):
         for name in ("everywhere", "nowhere"):

@@ -169,7 +169,7 @@ def tensors_of(tree):
 
 
 # Of a step with the layers of Cora's v3 preset, on a graph with hubs. On a GPU with the CUDA library, sparse products,
-# masks and noisy_gcn take fewer.
+# masks and noisy_gcn take fewer. Of torch's own two more than with torch 2.13: other versions divide some otherwise.
 MOST_LAUNCHES = {
     "torch": 46,
     "draw_subset": 3,
@@ -218,7 +218,7 @@ def test_a_step_by_triton_has_no_more_launches_than_before(monkeypatch):
             run()
     more = {name: count for name, count in launches.counts.items() if count > MOST_LAUNCHES.get(name, 0)}
     assert more == {}, f"of {launches.counts.total()} launches; at most {MOST_LAUNCHES}"
-    assert launches.counts.total() > 200
+    assert launches.counts.keys() == MOST_LAUNCHES.keys()
 
 
 def test_slots_are_as_many_as_wanted():
@@ -359,7 +359,10 @@ def test_a_step_whose_tensors_lie_elsewhere_is_refused(recording, monkeypatch):
     def state_loaded():
         optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
 
-    for count, change in enumerate((weights_assigned, one_weight_moved, state_loaded), start=1):
+    def module_replaced():
+        model.decoder = copy.deepcopy(model.decoder)
+
+    for count, change in enumerate((weights_assigned, one_weight_moved, state_loaded, module_replaced), start=1):
         step = model.capture(optimizer)
         step()
         change()

@@ -190,7 +190,10 @@ def test_a_rectangular_matrix_is_refused():
         ops.gcn(matrix, normal(3, 1, 2), normal(2, 2))
 
 
-@pytest.mark.skipif(not backends.interpreted(), reason="needs Triton's interpreter")
+@pytest.mark.skipif(
+    not (backends.interpreted() and backends.info()["cpu"]["available"]),
+    reason="needs Triton's interpreter and the CPU library",
+)
 def test_the_cuda_library_propagates_where_it_is_chosen(monkeypatch):
     """Unless Triton is forced. On a CPU the operator of the other columns stands in for the CUDA library's."""
     matrix = cases.graph("random").propagation
@@ -205,7 +208,7 @@ def test_the_cuda_library_propagates_where_it_is_chosen(monkeypatch):
     with use_backend("triton"):
         want = ops.gcn(matrix, hidden, weight)
         assert ran == [("gcn", "triton")]
-        monkeypatch.setattr(backends, "choose", lambda name, device: "cuda" if name == "sparse_matmul" else "triton")
+        monkeypatch.setattr(backends, "beside_triton", lambda operation, device: "cuda")
         got = ops.gcn(matrix, hidden, weight)
         torch.autograd.grad(got.sum(), hidden)
     assert ran.count(("sparse_matmul", "cuda")) == 2

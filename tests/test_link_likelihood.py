@@ -320,7 +320,7 @@ def kernels(monkeypatch):
     """A function that forces a form, the sizes of a GPU, small chunks or small hubs, and gives the kernels' module."""
     module = pytest.importorskip("seegera_fast.kernels.triton.link_likelihood")
 
-    def force(*, form="library", gpu_blocks=False, chunk=None, hub=None):
+    def force(*, form="library", gpu_blocks=False, chunk=None, hub=None, tiles=None):
         monkeypatch.setattr(module, "usable_forms", lambda z: [form])
         chunks, fused, pairs = module.link_likelihood_chunks, module.link_likelihood_fused, module.link_likelihood_pairs
         if hub is not None:
@@ -328,6 +328,9 @@ def kernels(monkeypatch):
         if chunk is not None:
             monkeypatch.setattr(chunks, "CHUNK", chunk)
             monkeypatch.setattr("seegera_fast.kernels.triton.common.chunks.UNIT", 16)
+        if tiles is not None:
+            sizes = dict(zip(("BLOCK_ROWS", "BLOCK_COLUMNS", "BLOCK_WIDTH", "BAND"), tiles, strict=True))
+            monkeypatch.setattr(chunks, "tile_blocks", lambda *given: sizes)
         for owner, name in (
             (fused, "fused_blocks"),
             (chunks, "chunk_block"),
@@ -348,6 +351,16 @@ def many_links(dtype, d, negatives="all", n=150):
     graph = cases.large_graph(n).to(dtype=torch.promote_types(dtype, torch.float32))
     z = (normal(n, 2, d) / d**0.5).to(dtype)
     return {"z": z, "adjacency": graph.adjacency, "pos_weight": 2.5, "negatives": negatives, "seed": 3}
+
+
+def type_of(form, column):
+    """On a GPU tiles are for half precision; the interpreter has no products of bfloat16."""
+    return torch.bfloat16 if form == "tiled" and column.device == "cuda" else torch.float32
+
+
+def moved(arguments, column):
+    """Onto the column's device, as they are."""
+    return {**arguments, **{name: arguments[name].to(device=column.device) for name in ("z", "adjacency")}}
 
 
 def check_against_reference(arguments, backend):
@@ -407,31 +420,43 @@ def test_fused_form(column, kernels, d):
 
 
 @pytest.mark.parametrize("column", TRITON)
-@pytest.mark.parametrize("chunk", [32, 64, 4096])
-@pytest.mark.parametrize("d", [1, 33, 130, 300])
-def test_tiled_form(column, kernels, d, chunk):
-    """Several groups of several tiles each, the last one smaller; one group of all nodes."""
-    kernels(form="tiled", chunk=chunk)
-    # The interpreter has no products of bfloat16, and on a GPU wider types have no tiles.
-    dtype = torch.bfloat16 if column.device == "cuda" else torch.float32
-    arguments = many_links(dtype, d)
-    arguments = {**arguments, "z": arguments["z"].to(column.device)}
-    arguments["adjacency"] = arguments["adjacency"].to(device=column.device, dtype=torch.float32)
+@pytest.mark.parametrize(
+    ("chunk", "tiles"), [(32, (16, 16, 16, 1)), (64, (16, 16, 16, 3)), (4096, (32, 32, 64, 2)), (4096, None)]
+)
+@pytest.mark.parametrize("d", [1, 33, 130])
+def test_tiled_form(column, kernels, d, chunk, tiles):
+    """Several groups of several tiles and bands each, the last ones smaller; one group of one tile."""
+    n = 150
+    if column.device == "cuda":
+        # Tiles have one size there.
+        n, chunk, tiles = 1200, max(chunk, 256), None
+    kernels(form="tiled", chunk=chunk, tiles=tiles)
+    arguments = moved(many_links(type_of("tiled", column), d, n=n), column)
     tiled = check_against_reference(arguments, column.backend)
     kernels(form="library", chunk=chunk)
     for one, other in zip(tiled, check_against_reference(arguments, column.backend), strict=True):
-        assert_close(one, other.double(), terms=150 * 150 + d, name="tiled against library")
+        assert_close(one, other.double(), terms=n * n + d, name="tiled against library")
 
 
 @pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize(
-    ("form", "d"), [("fused", 3), ("fused", 60), ("library", 3), ("library", 130), ("drawn", 3), ("drawn", 600)]
+    ("form", "d"),
+    [
+        ("fused", 3),
+        ("fused", 60),
+        ("tiled", 3),
+        ("tiled", 130),
+        ("library", 3),
+        ("library", 130),
+        ("drawn", 3),
+        ("drawn", 600),
+    ],
 )
 def test_sizes_of_a_gpu(column, kernels, form, d):
     """Several blocks of other rows, and tiles of columns of which the last is partly empty."""
     kernels(form=form, gpu_blocks=True)
-    given = many_links(torch.float32, d, 40 if form == "drawn" else "all", 12 if d == 600 else 40)
-    check_against_reference(converted(given, torch.float32, column.device), column.backend)
+    given = many_links(type_of(form, column), d, 40 if form == "drawn" else "all", 12 if d == 600 else 40)
+    check_against_reference(moved(given, column), column.backend)
 
 
 def with_hubs(n, *degrees):
@@ -545,7 +570,7 @@ def test_half_precision_is_refused_where_it_is_not_written(column):
 def test_memory_is_linear_in_the_nodes(column, kernels, form):
     """No tensor is larger than a chunk, z, the links or the drawn pairs, let alone all scores (1.4 MB)."""
     module = kernels(form=form, chunk=64)
-    given = converted(many_links(torch.float32, 5, n=600), torch.float32, column.device)
+    given = moved(many_links(type_of(form, column), 5, n=600), column)
     matrix = given["adjacency"]
     weight = torch.ones(1, dtype=torch.float64, device=column.device)
     seed = torch.ones(1, dtype=torch.int64, device=column.device)
@@ -553,7 +578,7 @@ def test_memory_is_linear_in_the_nodes(column, kernels, form):
     with contract.Allocations() as made:
         negatives = 2000 if form == "drawn" else 0
         module.link_likelihood(given["z"], matrix.rowptr, matrix.col, gaps, weight, seed, True, negatives, True)
-    assert made.largest <= max(4 * 64 * 64, 4 * 600 * 2 * 5, 8 * matrix.nnz, 16 * negatives) < 1e5
+    assert made.largest <= max(4 * 128 * 128, 4 * 600 * 2 * 5, 8 * matrix.nnz, 16 * negatives) < 1e5
 
 
 @pytest.mark.parametrize("column", TRITON)

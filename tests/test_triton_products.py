@@ -30,8 +30,10 @@ class Streams:
     @contextlib.contextmanager
     def stream(self, stream):
         before, self.current = self.current, stream
-        yield
-        self.current = before
+        try:
+            yield
+        finally:
+            self.current = before
 
 
 class Stream:
@@ -80,6 +82,21 @@ def test_a_stream_keeps_the_one_beside_it(streams):
         "a on stream 3",
         "stream 3 waits for stream 4",
     ]
+
+
+@pytest.mark.parametrize("failing", "ab")
+def test_an_error_leaves_no_stream_alone(streams, failing):
+    """What runs beside may still read what the caller frees."""
+
+    def fail():
+        raise ValueError(failing)
+
+    calls = {name: call(streams, name) for name in "ab"} | {failing: fail}
+    with pytest.raises(ValueError, match=failing):
+        products.at_once(CUDA, *calls.values())
+    assert streams.told[0] == "stream 2 waits for stream 1"
+    assert streams.told[-1] == "stream 1 waits for stream 2"
+    assert streams.current.name == "stream 1"
 
 
 @pytest.mark.parametrize(("device", "names"), [(CUDA, ""), (CUDA, "a"), (torch.device("cpu"), "abc")])

@@ -224,7 +224,7 @@ Tensor forward(const Layer& layer, const Tensor& weight, const Tensor& noise_wei
     }
     const MaskedRows<T> terms = {layer.features.entries<T>(), layer.dropping, layer.draws};
     multiply_rows(launch, layer.features.rowptr, layer.features.rows(), terms, right, out);
-    // The noise goes through the propagation with the rest; where there is none of either, nothing is left to do here.
+    // Behind a propagation come bias and activation: before it, without noise, there is nothing to add yet.
     if (!layer.propagation || layer.noise_width > 0) finish(out, 1, layer.noise_width, !layer.propagation);
     if (layer.propagation) finish(propagated<T>(launch, layer.propagation, out, layer.draws * h), 1, 0, true);
     return out;

@@ -50,7 +50,8 @@ def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.T
 
     Returns:
         ``[J, K + 1]``; column K is the sample's own. Differentiable in all three. In the squares a standard
-        deviation below exp(-80), in float64 exp(-560), counts as that.
+        deviation below exp(-80), in float64 exp(-560), counts as that. What has an upstream gradient of 0 has the
+        gradient 0, with a kernel even where an operand is infinite or NaN; NaN there with the reference.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

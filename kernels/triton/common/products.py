@@ -34,17 +34,20 @@ def at_once(device: torch.device, *calls: Callable[[], None]) -> None:
     stream = torch.cuda.current_stream(device)
     beside = stream_beside(stream)
     beside.wait_stream(stream)
-    with torch.cuda.stream(beside):
-        for call in calls[1:]:
-            call()
-    calls[0]()
-    stream.wait_stream(beside)
+    try:
+        with torch.cuda.stream(beside):
+            for call in calls[1:]:
+                call()
+        calls[0]()
+    finally:
+        stream.wait_stream(beside)
 
 
 @functools.lru_cache
 def stream_beside(stream: torch.cuda.Stream) -> torch.cuda.Stream:
     """A second stream, always the same of a stream: the library keeps memory for each one.
 
-    One for all streams would draw what others launch into a recording.
+    One for all streams would draw what others launch into a recording. torch has 32 to give: where it is another's too,
+    the two wait for each other.
     """
     return torch.cuda.Stream(stream.device)

@@ -23,7 +23,7 @@ def propagated(matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
     if rowptr is None:
         return dense
     operands = (rowptr, col, values, rowptr, col, values, dense.reshape(dense.shape[0], dense.shape[1:].numel()))
-    if backends.choose("sparse_matmul", dense.device) == "cuda":
+    if backends.beside_triton("sparse_matmul", dense.device) == "cuda":
         product = OPERATORS["sparse_matmul"]("cuda", *operands)
     else:
         product = sparse_matmul(*operands)
