@@ -210,7 +210,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            return options.run(options)
+            status = options.run(options)
+            # What is still held would meet a closed pipe when Python ends, where nobody catches that.
+            sys.stdout.flush()
+            return status
         except KeyboardInterrupt:
             print(f"{PROGRAM}: interrupted", file=sys.stderr)
             return INTERRUPTED

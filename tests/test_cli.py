@@ -715,13 +715,15 @@ def test_info(run):
     assert content["backends"] == sf.backends.info()
 
 
-def test_module_version_and_closed_pipe():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_module_version_and_closed_pipe(unbuffered):
     command = [sys.executable, "-m", "seegera_fast"]
     shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout == f"seegera-fast {sf.__version__}\n"
     reader, writer = os.pipe()
     os.close(reader)
-    closed = subprocess.run([*command, "info"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    closed = subprocess.run([*command, "info"], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment)
     os.close(writer)
     assert (closed.returncode, closed.stderr) == (141, "")
 
