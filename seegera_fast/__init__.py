@@ -3,11 +3,11 @@
 from . import backends, datasets, ops, reference, tasks
 from .backends import use_backend
 from .checkpoint import Checkpoint
+from .config import SeeGeraConfig
 from .graph import Graph
-from .model import SeeGera, SeeGeraConfig
+from .model import SeeGera
 from .sparse_matrix import SparseMatrix
-
-__version__ = "0.1.0"
+from .version import __version__ as __version__
 
 backends.load()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .ops.registry import OPERATORS, Operator
+from .registry import OPERATORS, Operator
 
 BACKENDS = ("cpu", "cuda", "triton", "reference")
 

@@ -16,8 +16,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from .atomic import remove_unfinished, written_aside
 from .graph import Graph
+from .support.atomic import remove_unfinished, written_aside
 
 FORMAT = "seegera_fast.Checkpoint/1"
 # Groups of tensors in the file; a tensor is called GROUP/NAME.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +9,17 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .sparse_matrix import FLOATING, SparseMatrix, matrix_of_csr, row_sums, to_coo, to_numpy
-
-# See is_far_beyond.
-MANY_NODES, NODES_PER_EDGE, MOST_NODES = 10**8, 1000, 2**31 - 1
+from .convert import (
+    FLOATING,
+    boolean_mask,
+    class_labels,
+    edges_to_coo,
+    node_attribute,
+    simple,
+    symmetric,
+    to_coo,
+)
+from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 
 
 class Graph:
@@ -59,7 +63,7 @@ class Graph:
             raise ValueError("adjacency: got a graph without nodes, want at least one")
         if coo.nnz and coo.data.min() < 0:
             raise ValueError(f"adjacency: got a negative edge weight ({coo.data.min()}), want weights of 0 and above")
-        weights = _symmetric(_simple(coo, weighted))
+        weights = symmetric(simple(coo, weighted))
         if features is None:
             features = scipy.sparse.identity(num_nodes, format="csr")
         feature_matrix = SparseMatrix.from_any(features, name="features", dtype=dtype)
@@ -71,12 +75,12 @@ class Graph:
             raise ValueError("features: got no columns, want at least one feature (None stands for the identity)")
         device = feature_matrix.device
         self.name = name
-        self.adjacency = matrix_of_csr(weights, "adjacency", dtype, hollow=True).to(device=device)
-        self._weights: torch.Tensor | None = self.adjacency.values if weighted else None
-        self.adjacency.values = torch.ones_like(self.adjacency.values)
+        weighted_adjacency = matrix_of_csr(weights, "adjacency", dtype, hollow=True).to(device=device)
+        self._weights: torch.Tensor | None = weighted_adjacency.values if weighted else None
+        self.adjacency = weighted_adjacency.with_ones()
         self.features = feature_matrix
-        self.labels = _labels(labels, num_nodes)
-        self.masks = {key: _mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
+        self.labels = class_labels(labels, num_nodes)
+        self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
         self._clear()
 
     def _clear(self) -> None:
@@ -116,49 +120,8 @@ class Graph:
                 beyond what so few edges reach (above 100 million and 1,000 times their number, or beyond 2^31), without
                 ``num_nodes`` or features.
         """
-        index = edge_index.detach().cpu().numpy() if isinstance(edge_index, torch.Tensor) else np.asarray(edge_index)
-        if index.ndim != 2 or index.shape[0] != 2:
-            raise ValueError(f"edge_index: got shape {tuple(index.shape)}, want [2, number of edges]")
-        if index.size and index.dtype.kind not in "iu":
-            raise TypeError(f"edge_index: got values of type {index.dtype}, want integers")
-        if num_nodes is None:
-            highest = int(index.max()) if index.size else -1
-            if features is None and is_far_beyond(highest, index.shape[1]):
-                raise ValueError(
-                    f"edge_index: got node {highest} in {index.shape[1]} edges, want nodes that are numbered from 0 "
-                    "without such gaps, or num_nodes"
-                )
-            num_nodes = highest + 1 if features is None else _rows(features)
-        elif isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
-            raise TypeError(f"num_nodes: got {type(num_nodes).__name__}, want an int")
-        elif not 1 <= num_nodes <= MOST_NODES:
-            raise ValueError(f"num_nodes: got {num_nodes}, want 1 to {MOST_NODES}")
-        outside = (index < 0) | (index >= num_nodes)
-        if outside.any():
-            raise ValueError(
-                f"edge_index: got node {index[outside][0]}, want numbers from 0 to {num_nodes - 1} "
-                f"(num_nodes is {num_nodes})"
-            )
-        index = index.astype(np.int64)
-        if edge_weight is None:
-            weight = np.ones(index.shape[1])
-        else:
-            if isinstance(edge_weight, torch.Tensor):
-                edge_weight = to_numpy(edge_weight.detach().cpu(), "edge_weight")
-            try:
-                weight = np.asarray(edge_weight).reshape(-1)
-            except ValueError:
-                raise ValueError("edge_weight: got rows of different lengths, want one weight per edge") from None
-            if weight.shape[0] != index.shape[1]:
-                raise ValueError(f"edge_weight: got {weight.shape[0]} weights, want one per edge: {index.shape[1]}")
-            if weight.dtype.kind not in "buif":
-                raise TypeError(f"edge_weight: got values of type {weight.dtype}, want real numbers")
-            weight = weight.astype(np.float64)
-            if not np.isfinite(weight).all():
-                raise ValueError("edge_weight: got NaN or infinity, want finite weights")
-            if weight.size and weight.min() < 0:
-                raise ValueError(f"edge_weight: got a negative weight ({weight.min()}), want weights of 0 and above")
-        return cls(matrix_of_edges(*index, weight, int(num_nodes)), features, labels, **options)
+        adjacency = edges_to_coo(edge_index, num_nodes, edge_weight, features)
+        return cls(adjacency, features, labels, **options)
 
     @classmethod
     def from_pyg(cls, data: Any, **options: Any) -> Graph:
@@ -188,9 +151,9 @@ class Graph:
         import networkx
 
         if isinstance(features, str):
-            features = np.asarray([_attribute(g, node, features, "features") for node in g.nodes])
+            features = np.asarray([node_attribute(g, node, features, "features") for node in g.nodes])
         if isinstance(labels, str):
-            labels = np.asarray([_attribute(g, node, labels, "labels") for node in g.nodes])
+            labels = np.asarray([node_attribute(g, node, labels, "labels") for node in g.nodes])
         if g.number_of_nodes() == 0:
             raise ValueError("g: got a graph without nodes, want at least one")
         return cls(networkx.to_scipy_sparse_array(g, nodelist=list(g.nodes)), features, labels, **options)
@@ -319,14 +282,6 @@ class Graph:
         return graph
 
 
-def _warn(message: str) -> None:
-    """Warns at the line outside of this package that made the graph."""
-    package, level, frame = os.path.dirname(__file__), 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
-
-
 def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Tensor | None = None) -> SparseMatrix:
     """``D^-1/2 (A + I) D^-1/2`` from what :meth:`Graph.with_self_loops` gives, with the edges ``kept`` (None: all)."""
     rowptr, row, col, weight = looped.rowptr, looped.row, looped.col, looped.values
@@ -339,83 +294,3 @@ def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Ten
     scale = row_sums(rowptr, weight).rsqrt()
     # Symmetric bit for bit: the product of the two scales does not depend on their order.
     return SparseMatrix(rowptr, col, weight * (scale[row] * scale[col]), looped.shape, symmetric=True)
-
-
-def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> scipy.sparse.coo_matrix:
-    """The adjacency of a list of edges; one that is given several times has the largest of its weights."""
-    if not weight.size or (weight == weight[0]).all():
-        matrix = scipy.sparse.coo_matrix((weight, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
-        matrix.data[:] = weight[:1]
-        return matrix.tocoo()
-    key = row * num_nodes + col
-    order = np.lexsort((weight, key))
-    last = np.ones(order.shape[0], bool)
-    last[:-1] = np.diff(key[order]) != 0
-    chosen = order[last]
-    return scipy.sparse.coo_matrix((weight[chosen], (row[chosen], col[chosen])), shape=(num_nodes, num_nodes))
-
-
-def is_far_beyond(node: int, num_edges: int) -> bool:
-    """Whether a node's number is above 100 million and 1,000 times the number of edges, or beyond 2^31.
-
-    Then it is rather a name than a number: most of the nodes would have no edge, and take more memory than there is.
-    """
-    return node > min(max(MANY_NODES, NODES_PER_EDGE * num_edges), MOST_NODES - 1)
-
-
-def _simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:
-    """Without self-loops, zeros and duplicates; with weights 1 unless they are wanted."""
-    used = (coo.row != coo.col) & (coo.data != 0)
-    row, col, data = coo.row[used], coo.col[used], coo.data[used]
-    if not weighted and data.size and (data != 1).any():
-        _warn("adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them")
-        data = np.ones_like(data)
-    csr = scipy.sparse.csr_matrix((data, (row.astype(np.int64), col.astype(np.int64))), shape=coo.shape)
-    csr.sum_duplicates()
-    if not weighted:
-        csr.data[:] = 1
-    return csr
-
-
-def _symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    flipped = csr.T.tocsr()
-    if (csr != flipped).nnz:
-        _warn("adjacency: got a directed graph, which is made undirected (an edge in either direction counts)")
-        csr = csr.maximum(flipped).tocsr()
-    csr.sort_indices()
-    return csr
-
-
-def _labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
-    if labels is None:
-        return None
-    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    if array.ndim == 2 and array.shape[1] > 0:
-        # A row without any score has no label.
-        array = array[:, 0] if array.shape[1] == 1 else np.where(array.any(axis=1), array.argmax(axis=1), -1)
-    if array.ndim != 1 or array.shape[0] != num_nodes:
-        raise ValueError(f"labels: got shape {tuple(array.shape)}, want one label per node: [{num_nodes}]")
-    whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all()
-    if array.dtype.kind not in "iub" and not whole:
-        raise TypeError(f"labels: got values of type {array.dtype}, want integers")
-    return torch.from_numpy(array.astype(np.int64))
-
-
-def _rows(features: Any) -> int:
-    shape = np.shape(features)
-    if not shape:
-        raise TypeError(f"features: got {type(features).__name__}, want a matrix with a row per node")
-    return int(shape[0])
-
-
-def _mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
-    tensor = torch.as_tensor(np.asarray(mask)) if not isinstance(mask, torch.Tensor) else mask
-    if tensor.dtype != torch.bool or tuple(tensor.shape) != (num_nodes,):
-        raise ValueError(f"masks[{key!r}]: got {tensor.dtype} {tuple(tensor.shape)}, want torch.bool ({num_nodes},)")
-    return tensor
-
-
-def _attribute(g: Any, node: Any, key: str, argument: str) -> Any:
-    if key not in g.nodes[node]:
-        raise ValueError(f"{argument}: node {node!r} has no attribute {key!r}")
-    return g.nodes[node][key]

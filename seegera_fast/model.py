@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import safetensors
@@ -15,128 +15,23 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from . import ops
-from .atomic import written_aside
+from . import checks, ops
 from .capture import CapturedStep
+from .config import SeeGeraConfig, checked_fields
+from .convert import FLOATING
 from .graph import Graph
-from .hints import nearest
 from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound
-from .ops import checks
 from .seeds import derive_seed
-from .sparse_matrix import FLOATING, SparseMatrix
+from .sparse_matrix import SparseMatrix
+from .support.atomic import written_aside
 
 FORMAT = "seegera_fast.SeeGera/1"
 
 # Elements of the gathered rows that are worked out at once. On a CPU they stay in its caches, and their memory is used
 # again instead of taken fresh: five times as fast as pieces of a hundred MB. A GPU wants few launches.
 PIECE = {"cpu": 1 << 18, "cuda": 1 << 25}
-
-_CHOICES = {
-    "variant": ("correlated", "independent"),
-    "encoder": ("gcn", "mlp"),
-    "decoder": ("gcn", "mlp", "inner_product"),
-    "likelihood": ("bernoulli", "mse", "gaussian"),
-    "mixture": ("per_node", "joint"),
-    "scaling": ("mean", "sum"),
-}
-
-
-@dataclass(frozen=True)
-class SeeGeraConfig:
-    """What a SeeGera model is made of. Defaults are the paper's.
-
-    Attributes:
-        variant: "correlated" (v2: feature embeddings come from node embeddings, Eq. cor) or "independent" (v1, Eq.
-            psi_2). v3 is "correlated" with a masking rate above 0.
-        embedding_dim, hidden_dim: widths d and h.
-        encoder: "gcn" or "mlp".
-        decoder: of the features: "gcn", "mlp" or "inner_product".
-        encoder_layers, decoder_layers: L1 and L2, at least 1.
-        noise_dim, noise_prob: width c of the Bernoulli noise and probability of a one.
-        noisy_variance: inject the noise into the variance branch as well (the paper's text).
-        num_importance_samples, num_mixture_samples: J (at least 1) and K (at least 0).
-        dropout: rate in [0, 1) on the input of every layer, and on the samples before both decoders.
-        likelihood: of the features: "bernoulli" (values in [0, 1]), "mse" or "gaussian".
-        mixture: Omega "per_node" (released program) or "joint" (the paper's equation to the letter).
-        scaling: "mean" (released program) or "sum" (the paper's bound).
-        structure_masking_rate, feature_masking_rate: alpha_1 and alpha_2, in [0, 1).
-        negatives: "all" pairs in the link term, or how many non-edges to draw each step; "edges" draws as many as the
-            graph has edges.
-        feature_embeddings: False decodes features from node embeddings alone (the paper's _nf).
-        feature_side: False leaves out feature embeddings, their decoder and their terms; the features are still read by
-            the encoder. This is SIG-VAE, and with noise_dim 0 and K 0 it is VGAE.
-
-    Raises:
-        TypeError, ValueError: a field of a wrong kind or out of range.
-    """
-
-    variant: str = "correlated"
-    embedding_dim: int = 512
-    hidden_dim: int = 512
-    encoder: str = "gcn"
-    decoder: str = "gcn"
-    encoder_layers: int = 2
-    decoder_layers: int = 2
-    noise_dim: int = 5
-    noise_prob: float = 0.5
-    noisy_variance: bool = False
-    num_importance_samples: int = 1
-    num_mixture_samples: int = 1
-    dropout: float = 0.0
-    likelihood: str = "bernoulli"
-    mixture: str = "per_node"
-    scaling: str = "mean"
-    structure_masking_rate: float = 0.0
-    feature_masking_rate: float = 0.0
-    negatives: str | int = "all"
-    feature_embeddings: bool = True
-    feature_side: bool = True
-
-    def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"{name}: got {value!r}, want one of {', '.join(map(repr, choices))}")
-        least = {"noise_dim": 0, "num_mixture_samples": 0}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int":
-                _check_int(field.name, value, least.get(field.name, 1))
-            elif field.type == "bool" and not isinstance(value, bool):
-                raise TypeError(f"{field.name}: got {value!r}, want True or False")
-            elif field.type == "float":
-                if isinstance(value, bool) or not isinstance(value, (int, float)):
-                    raise TypeError(f"{field.name}: got {value!r}, want a number")
-                if not (0 <= value < 1 or (field.name == "noise_prob" and value == 1)):
-                    end = "]" if field.name == "noise_prob" else ")"
-                    raise ValueError(f"{field.name}: got {value}, want a number in [0, 1{end}")
-        if isinstance(self.negatives, str):
-            if self.negatives not in ("all", "edges"):
-                raise ValueError(f'negatives: got {self.negatives!r}, want "all", "edges" or an int')
-        else:
-            _check_int("negatives", self.negatives, 1)
-        if self.decoder == "inner_product" and self.likelihood == "gaussian":
-            raise ValueError('likelihood: got "gaussian" with decoder "inner_product", which has no variances')
-        if self.decoder == "inner_product" and not self.feature_embeddings:
-            raise ValueError('feature_embeddings: got False with decoder "inner_product", which is made of them')
-
-
-def _check_int(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}: got {value!r}, want an int")
-    if value < least:
-        raise ValueError(f"{name}: got {value}, want at least {least}")
-    if value >= 2**31:
-        raise ValueError(f"{name}: got {value}, want a number below 2^31")
-
-
-def checked_fields(given: dict[str, Any], known: list[str]) -> None:
-    """Raises a TypeError that names the nearest known fields where one is not known."""
-    for name in given:
-        if name not in known:
-            raise TypeError(f"{name}: is not a field of the configuration; {nearest(name, known)}")
 
 
 class SeeGera(nn.Module):

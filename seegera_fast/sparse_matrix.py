@@ -9,9 +9,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from .convert import FLOATING, check_fits, edges_to_coo, simple, to_csr
 from .sampling import NonEdges
-
-FLOATING = (torch.float32, torch.float64)
 
 LAYOUTS = ("sparse", "dense")
 
@@ -223,6 +222,11 @@ class SparseMatrix:
             matrix._share_transposed(self._transposed, values[self.order])
         return matrix
 
+    def with_ones(self) -> SparseMatrix:
+        """The same structure, which is shared, with all values 1; a symmetric matrix stays symmetric."""
+        ones = torch.ones_like(self.values)
+        return SparseMatrix(self.rowptr, self.col, ones, self.shape, symmetric=self.symmetric, hollow=self.hollow)
+
     def _share_transposed(self, other: SparseMatrix, values: torch.Tensor) -> None:
         self._set_transposed(other.rowptr, other.col, values)._row = other._row
 
@@ -257,7 +261,7 @@ class SparseMatrix:
         if dtype is not None and dtype not in FLOATING:
             raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
         if dtype not in (None, self.dtype) and not self._surely_fits(dtype):
-            _check_fits(_to_csr(self, "values"), "values", dtype)
+            check_fits(to_csr(self, "values"), "values", dtype)
         values = self.values.to(device=device, dtype=dtype)
         if values is self.values:
             return self
@@ -319,12 +323,45 @@ class SparseMatrix:
         ):
             return matrix.to(dtype=dtype)
         device = matrix.device if isinstance(matrix, (torch.Tensor, SparseMatrix)) else None
-        return matrix_of_csr(_to_csr(matrix, name), name, dtype).to(device=device)
+        return matrix_of_csr(to_csr(matrix, name), name, dtype).to(device=device)
+
+    @classmethod
+    def from_edge_index(
+        cls, edge_index: Any, num_nodes: int | None = None, *, dtype: torch.dtype = torch.float32
+    ) -> SparseMatrix:
+        """The adjacency of an undirected graph from ``edge_index`` ``[2, E]``, as PyTorch Geometric has it.
+
+        An edge in either direction counts, once; self-loops are dropped; all values are 1. It is what
+        :func:`seegera_fast.ops.link_likelihood` takes, on the device of ``edge_index``.
+
+        Args:
+            edge_index: integer node numbers from 0.
+            num_nodes: n; None: the largest number in ``edge_index``, plus one.
+            dtype: torch.float32 or torch.float64.
+
+        Raises:
+            TypeError: ``num_nodes`` or the node numbers are not integers, or a dtype that is not one of the two.
+            ValueError: a wrong shape, a number outside ``0 .. num_nodes - 1``, or one that is far beyond what so few
+                edges reach, without ``num_nodes``.
+
+        Example:
+            >>> import torch, seegera_fast as sf
+            >>> sf.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]))
+            SparseMatrix(3 x 3, nnz=4, torch.float32, cpu)
+        """
+        if dtype not in FLOATING:
+            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        device = edge_index.device if isinstance(edge_index, torch.Tensor) else None
+        # A list in one direction is as good as one in both: no warning.
+        csr = simple(edges_to_coo(edge_index, num_nodes), weighted=False)
+        csr = csr.maximum(csr.T).tocsr()
+        csr.sort_indices()
+        return matrix_of_csr(csr, "edge_index", dtype, hollow=True).to(device=device)
 
 
 def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, hollow: bool = False) -> SparseMatrix:
     """The matrix of a canonical CSR matrix of finite float64 values; ``hollow``: a symmetric one without a diagonal."""
-    _check_fits(csr, name, dtype)
+    check_fits(csr, name, dtype)
     subnormal = np.abs(csr.data) < torch.finfo(dtype).tiny
     if subnormal.any():
         csr.data[subnormal] = 0
@@ -337,85 +374,6 @@ def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *
         symmetric=hollow,
         hollow=hollow,
     )
-
-
-def _check_fits(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype) -> None:
-    """Raises a ValueError where a dtype can't hold a value, or what the averages over a row or column divide by."""
-    most, remedy = torch.finfo(dtype).max, f"which {dtype} cannot hold, want smaller numbers or torch.float64"
-    magnitudes = abs(csr)
-    with np.errstate(over="ignore"):
-        if magnitudes.data.sum() <= most:
-            return
-        sums = {"row": magnitudes.sum(axis=1), "column": magnitudes.sum(axis=0)}
-    beyond = np.flatnonzero(magnitudes.data > most)
-    if beyond.size:
-        coo, at = csr.tocoo(), beyond[0]
-        raise ValueError(f"{name}: got {coo.data[at]} at row {coo.row[at]}, column {coo.col[at]}, {remedy}")
-    for part, each in sums.items():
-        beyond = np.flatnonzero(np.asarray(each).ravel() > most)
-        if beyond.size:
-            total = np.asarray(each).ravel()[beyond[0]]
-            raise ValueError(f"{name}: got absolute values that add up to {total} in {part} {beyond[0]}, {remedy}")
-
-
-def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
-    """Any kind of matrix as SciPy COO in float64, duplicates still apart; checked for shape, type and finite values."""
-    if isinstance(matrix, SparseMatrix):
-        matrix = matrix.to_scipy()
-    elif isinstance(matrix, torch.Tensor):
-        matrix = _torch_to_scipy(matrix.detach().cpu(), name)
-    elif not scipy.sparse.issparse(matrix):
-        if not isinstance(matrix, (np.ndarray, list, tuple)):
-            raise TypeError(
-                f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array or a torch tensor"
-            )
-        try:
-            matrix = np.asarray(matrix)
-        except ValueError:
-            raise ValueError(f"{name}: got rows of different lengths, want a matrix") from None
-    if matrix.ndim != 2:
-        raise ValueError(f"{name}: got {matrix.ndim} dimensions (shape {tuple(matrix.shape)}), want 2")
-    if matrix.dtype.kind not in "buif":
-        raise TypeError(f"{name}: got values of type {matrix.dtype}, want real numbers")
-    # SciPy has no sparse float16.
-    coo = scipy.sparse.coo_matrix(matrix if scipy.sparse.issparse(matrix) else matrix.astype(np.float64))
-    coo = scipy.sparse.coo_matrix((coo.data.astype(np.float64), (coo.row, coo.col)), shape=coo.shape)
-    bad = np.flatnonzero(~np.isfinite(coo.data))
-    if bad.size:
-        at = bad[0]
-        raise ValueError(
-            f"{name}: got {bad.size} values that are NaN or infinite (the first is {coo.data[at]} at row "
-            f"{coo.row[at]}, column {coo.col[at]}), want finite numbers"
-        )
-    return coo
-
-
-def _to_csr(matrix: Any, name: str) -> scipy.sparse.csr_matrix:
-    csr = to_coo(matrix, name).tocsr()
-    csr.sum_duplicates()
-    csr.eliminate_zeros()
-    csr.sort_indices()
-    return csr
-
-
-def _torch_to_scipy(tensor: torch.Tensor, name: str) -> Any:
-    if tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
-        tensor = tensor.to_sparse_coo()
-    if tensor.layout == torch.sparse_coo:
-        if tensor.sparse_dim() != 2 or tensor.dense_dim() != 0:
-            raise ValueError(
-                f"{name}: got a sparse tensor with {tensor.sparse_dim()} sparse and {tensor.dense_dim()} dense "
-                "dimensions, want 2 and 0"
-            )
-        index, values = tensor._indices().numpy(), tensor._values()
-        return scipy.sparse.coo_matrix((to_numpy(values, name), (index[0], index[1])), shape=tuple(tensor.shape))
-    return to_numpy(tensor, name)
-
-
-def to_numpy(tensor: torch.Tensor, name: str) -> np.ndarray:
-    if tensor.is_complex() or tensor.is_quantized:
-        raise TypeError(f"{name}: got values of type {tensor.dtype}, want real numbers")
-    return tensor.to(torch.float64).numpy()
 
 
 def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

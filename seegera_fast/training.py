@@ -16,7 +16,8 @@ from .checkpoint import Best, Checkpoint, State, adam_state, fingerprint, restor
 from .graph import Graph
 from .model import SeeGera
 from .seeds import derive_seed
-from .signals import stop_on_signals
+from .support.signals import stop_on_signals
+from .version import __version__
 
 Scores = dict[str, float]
 
@@ -242,8 +243,6 @@ def _identity(
     model: SeeGera, config: TrainingConfig, seed: int, data: Graph | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What two runs share that have the same bits."""
-    from . import __version__
-
     return {
         "version": __version__,
         **asdict(model.config),

@@ -16,7 +16,7 @@ from tolerances import assert_close, assert_same_bits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seegera_fast import SparseMatrix, backends, ops, reference, use_backend
-from seegera_fast.ops.registry import Operator
+from seegera_fast.registry import Operator
 
 Arguments = dict[str, Any]
 

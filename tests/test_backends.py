@@ -11,7 +11,7 @@ from tolerances import assert_same_bits
 
 import seegera_fast as sf
 from seegera_fast import backends, ops, reference, use_backend
-from seegera_fast.ops.registry import OPERATORS, Operator
+from seegera_fast.registry import OPERATORS, Operator
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -21,7 +21,8 @@ import safetensors.torch
 import torch
 from tolerances import assert_same_bits
 
-from seegera_fast import Checkpoint, Graph, SeeGera, atomic, checkpoint, tasks
+from seegera_fast import Checkpoint, Graph, SeeGera, checkpoint, tasks
+from seegera_fast.support import atomic
 
 TASKS = {
     "link_prediction": (tasks.link_prediction, {}),
@@ -217,7 +218,8 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import test_checkpoint as here
-from seegera_fast import Checkpoint, atomic
+from seegera_fast import Checkpoint
+from seegera_fast.support import atomic
 here.torch.set_num_threads(1)
 path, place = sys.argv[2:]
 kill = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
@@ -324,7 +326,7 @@ def test_another_task_is_refused(written):
 
 
 def test_another_version_is_refused(written, monkeypatch):
-    monkeypatch.setattr("seegera_fast.__version__", "99")
+    monkeypatch.setattr("seegera_fast.training.__version__", "99")
     with pytest.raises(ValueError, match=r"version \(checkpoint: .*, this run: 99\)"):
         run("node_classification", checkpoint=Checkpoint(written, resume=True))
 

@@ -20,8 +20,9 @@ import scipy.sparse
 import torch
 
 import seegera_fast as sf
-from seegera_fast import atomic, cli, plots
-from seegera_fast.files import read_graph
+from seegera_fast.command import main as cli
+from seegera_fast.command.files import read_graph
+from seegera_fast.support import atomic, plots
 
 NODES, FEATURES = 18, 12
 SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=7"]

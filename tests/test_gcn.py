@@ -10,7 +10,7 @@ from contract import columns, refuse
 from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import SparseMatrix, backends, ops, use_backend
-from seegera_fast.ops.registry import Operator
+from seegera_fast.registry import Operator
 
 
 def layer(

@@ -42,7 +42,7 @@ print(json.dumps({
     "triton": importlib.util.find_spec("seegera_fast.kernels.triton.sparse_matmul").origin,
     "searched": [str(pathlib.Path(path)) for path in seegera_fast.kernels.__path__],
     "same version": importlib.metadata.version("seegera-fast") == sf.__version__,
-    "presets": all((folder / name).is_file() for name in ("presets.toml", "paper.toml")),
+    "presets": all((folder / name).is_file() for name in ("tasks/presets.toml", "experiments/paper.toml")),
     "cpu": sf.backends.info()["cpu"]["available"],
     "instruction set": sf.backends.instruction_set() is not None,
     "results": results,
@@ -154,8 +154,8 @@ def test_sdist_holds_the_sources(sdist):
     wanted = {
         "CMakeLists.txt",
         "LICENSE",
-        "seegera_fast/presets.toml",
-        "seegera_fast/paper.toml",
+        "seegera_fast/tasks/presets.toml",
+        "seegera_fast/experiments/paper.toml",
         *(path.as_posix() for path in sources),
     }
     assert wanted <= names

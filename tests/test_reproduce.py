@@ -19,11 +19,14 @@ import numpy as np
 import pytest
 import torch
 
-from seegera_fast import Graph, SeeGera, cli, datasets, reproduce, summary
-from seegera_fast.reproduce import Place, plan, run_matrix
-from seegera_fast.tables import read_tables
-from seegera_fast.tasks.protocols import METHODS, TASKS
-from seegera_fast.trials import Record, Setting, Trial, read_record, read_records, run_trial
+from seegera_fast import Graph, SeeGera, datasets
+from seegera_fast.command import main as cli
+from seegera_fast.experiments import matrix as reproduce
+from seegera_fast.experiments import summary
+from seegera_fast.experiments.matrix import Place, plan, run_matrix
+from seegera_fast.experiments.protocols import METHODS, TASKS
+from seegera_fast.experiments.trials import Record, Setting, Trial, read_record, read_records, run_trial
+from seegera_fast.support.tables import read_tables
 
 SMALL = {"embedding_dim": 6, "hidden_dim": 7, "epochs": 3, "warmup_epochs": 2}
 QUICK = {**SMALL, "classifier_epochs": 5}
@@ -416,7 +419,7 @@ PAPER = """
 
 
 def test_papers_figures():
-    found = copy.deepcopy(read_tables("paper.toml"))
+    found = copy.deepcopy(read_tables(summary.PAPER))
     assert {task: set(scores) for task, scores in found.items()} == {
         name: set(task.scores) for name, task in TASKS.items()
     }

@@ -1,6 +1,6 @@
 """log p(X | H W) for J samples, with its gradients for an upstream of one. The outputs O = H W are never there whole.
 
-Two forms: common/feature_likelihood_chunks.py makes them a chunk at a time, common/feature_likelihood_squares.py (mse,
+Two forms: feature_likelihood_chunks.py makes them a chunk at a time, feature_likelihood_squares.py (mse,
 where it costs less) does without them. Every sum has a fixed order: equal inputs give equal bits.
 """
 
@@ -12,9 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS, compiled_as, feature_likelihood_chunks, feature_likelihood_squares
-from .common.feature_likelihood_chunks import by_chunks
-from .common.feature_likelihood_squares import by_squares, multiplies_fast
+from . import feature_likelihood_chunks, feature_likelihood_squares
+from .common import OPTIONS, compiled_as
+from .feature_likelihood_chunks import by_chunks
+from .feature_likelihood_squares import by_squares, multiplies_fast
 
 # Of one output, as numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
 CONSTANTS = (0.0, -0.5 * math.log(math.pi), -0.5 * math.log(2 * math.pi))

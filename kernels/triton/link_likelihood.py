@@ -1,11 +1,11 @@
 """log p(A | Z) under p_ik = sigmoid(z_i . z_k), with its gradient for an upstream of one.
 
 All pairs: the sum of softplus(s) over s = z z^T knows no labels. Its forms (FORMS) have no more memory than the
-gradient and a chunk of scores: common/link_likelihood_fused.py for narrow rows, common/link_likelihood_chunks.py for
-the others. A link has another term: common/link_likelihood_pairs.py adds pos_weight softplus(-s) and takes the
+gradient and a chunk of scores: link_likelihood_fused.py for narrow rows, link_likelihood_chunks.py for
+the others. A link has another term: link_likelihood_pairs.py adds pos_weight softplus(-s) and takes the
 softplus(s) of the dense sum away again. The diagonal is left out of the dense sum.
 
-Sampled negatives: common/link_likelihood_pairs.py takes the drawn pairs beside the links.
+Sampled negatives: link_likelihood_pairs.py takes the drawn pairs beside the links.
 
 Every sum has a fixed order, with partial sums in float64: equal inputs give equal bits.
 """
@@ -18,10 +18,11 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import OPTIONS, compiled_as, link_likelihood_chunks, link_likelihood_fused, link_likelihood_pairs
-from .common.link_likelihood_chunks import LibraryScores, TiledScores, all_pairs_chunked, prefers_tiles
-from .common.link_likelihood_fused import all_pairs_fused, prefers_fused
-from .common.link_likelihood_pairs import add_links, drawn_pairs
+from . import link_likelihood_chunks, link_likelihood_fused, link_likelihood_pairs
+from .common import OPTIONS, compiled_as
+from .link_likelihood_chunks import LibraryScores, TiledScores, all_pairs_chunked, prefers_tiles
+from .link_likelihood_fused import all_pairs_fused, prefers_fused
+from .link_likelihood_pairs import add_links, drawn_pairs
 
 # Of the sum over all pairs.
 FORMS = {

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
-from ..atomic import written_aside
+from ..support.atomic import written_aside
 
 TIMEOUT_SECONDS = 30
 CHUNK_BYTES = 1 << 16

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from ..graph import Graph
-from ..hints import nearest
 from ..sparse_matrix import SparseMatrix
+from ..support.hints import nearest
 from .arrays import RawGraph
 from .digits import build_digits
 from .download import download as download_file

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
-from . import checks
+from .. import backends, checks, reference
+from ..registry import Operator, once_differentiable
 from .mixture_density import fake_gradients
-from .registry import Operator, once_differentiable
 
 
 def _fake(z, means, log_var):

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
+from ..convert import FLOATING
 from ..reference.random import threshold
+from ..registry import Operator
 from ..seeds import seed_tensor
-from ..sparse_matrix import FLOATING
-from . import checks
-from .registry import Operator
 
 
 def _fake(seed, num_rows, num_draws, noise_dim, threshold, dtype):

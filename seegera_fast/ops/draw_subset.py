@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
 from ..reference.random import STREAMS
+from ..registry import Operator
 from ..seeds import seed_tensor
-from . import checks
-from .registry import Operator
 
 
 def _fake(seed, stream, count, chosen):

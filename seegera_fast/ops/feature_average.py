@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
+from ..registry import Composition
 from ..sparse_matrix import SparseMatrix
-from . import checks
-from .registry import Composition
 from .sparse_matmul import sparse_matmul
 
 # The weights of a mean are those of a matrix, which is made once: what is left is sparse_matmul, to the last operation.

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
+from ..registry import Operator, once_differentiable
 from ..sparse_matrix import SparseMatrix
-from . import checks
-from .registry import Operator, once_differentiable
 
 # The kernels take a likelihood by its place in here.
 LIKELIHOODS = ("bernoulli", "mse", "gaussian")

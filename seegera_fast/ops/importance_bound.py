@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
-from . import checks
-from .registry import Operator, once_differentiable
+from .. import backends, checks, reference
+from ..registry import Operator, once_differentiable
 
 
 def _fake(log_likelihood, log_prior, log_mixture, warmup):

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
+from ..registry import Operator, once_differentiable
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
-from . import checks
-from .registry import Operator, once_differentiable
 
 
 def _fake(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient):

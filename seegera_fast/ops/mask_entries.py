@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
+from ..registry import Operator
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
-from . import checks
 from .draw_subset import draw
-from .registry import Operator
 
 
 def _fake(rowptr, col, values, rowptr_t, col_t, order, removed):

@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
 from ..reference.random import threshold
+from ..registry import Operator, once_differentiable
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
-from . import checks
 from .gcn import ACTIVATIONS
-from .registry import Operator, once_differentiable
 from .sparse_matmul import parts
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
+from ..registry import Operator, once_differentiable
 from ..seeds import seed_tensor
-from . import checks
-from .registry import Operator, once_differentiable
 
 
 def _fake(mean, log_var, seed):

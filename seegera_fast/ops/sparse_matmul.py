@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from .. import backends, reference
+from .. import backends, checks, reference
+from ..registry import Operator
 from ..sparse_matrix import SparseMatrix
-from . import checks
-from .registry import Operator
 
 
 def _fake(rowptr, col, values, rowptr_t, col_t, values_t, dense):

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..config import SeeGeraConfig
 from ..graph import Graph
-from ..hints import nearest
-from ..model import SeeGera, SeeGeraConfig
+from ..model import SeeGera
+from ..support.hints import nearest
 from ..training import Training, TrainingConfig
 from . import presets
 from .classifier import ClassifierConfig

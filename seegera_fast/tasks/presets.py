@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from ..hints import nearest
-from ..tables import read_tables
+from ..support.hints import nearest
+from ..support.tables import read_tables
 
+PRESETS = Path(__file__).with_name("presets.toml")
 TASKS = ("link_prediction", "attribute_inference", "node_classification")
 VARIANTS = {"v1": "independent", "v2": "correlated", "v3": "correlated"}
 COMMON = "common"
@@ -17,7 +19,7 @@ DEFAULT = "default"
 def names(task: str) -> list[str]:
     """The presets of a task: the data sets, and "default" for any other graph."""
     _check("task", task, TASKS)
-    return [name for name in read_tables("presets.toml")[task] if name != COMMON]
+    return [name for name in read_tables(PRESETS)[task] if name != COMMON]
 
 
 def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
@@ -34,7 +36,7 @@ def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
     """
     _check("preset", name, names(task))
     _check("variant", variant, VARIANTS)
-    tables = read_tables("presets.toml")[task]
+    tables = read_tables(PRESETS)[task]
     merged = {"variant": VARIANTS[variant]}
     for table in (tables[COMMON], tables[name], tables[name].get(variant, {})):
         merged.update({field: value for field, value in table.items() if not isinstance(value, dict)})

@@ -19,9 +19,8 @@ from test_draw_subset import smallest
 from tolerances import assert_close, assert_same_bits
 
 import seegera_fast
-from seegera_fast import SparseMatrix, ops, reference, use_backend
-from seegera_fast.ops import registry
-from seegera_fast.ops.registry import OPERATORS, Operator
+from seegera_fast import SparseMatrix, ops, reference, registry, use_backend
+from seegera_fast.registry import OPERATORS, Operator
 
 LIBRARY = os.environ["SEEGERA_CUDA_ON_CPU"]
 # Ascending, descending, and one at random.

@@ -1,7 +1,4 @@
-"""What the kernels of several operations share: random numbers, elementary functions, ways to divide the work.
-
-A module that begins with the name of an operation is a part of that one.
-"""
+"""What the kernels of several operations share: random numbers, elementary functions, ways to divide the work."""
 
 from __future__ import annotations
 

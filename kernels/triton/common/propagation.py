@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from seegera_fast import backends
-from seegera_fast.ops.registry import OPERATORS
+from seegera_fast.registry import OPERATORS
 
 from ..sparse_matmul import sparse_matmul
 

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from . import backends, datasets
-from .atomic import hold
-from .report import SCORE_NAMES, readable_seconds
-from .signals import STOPPING, held_signals, stop_on_signals
+from .. import backends, datasets
+from ..support.atomic import hold
+from ..support.report import SCORE_NAMES, readable_seconds
+from ..support.signals import STOPPING, held_signals, stop_on_signals
+from .protocols import BASELINES, TASKS
 from .summary import readable_value
-from .tasks.protocols import BASELINES, TASKS
 from .trials import Record, Setting, Trial, read_record, run_trial
 
 PAPER_DATA = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from . import OPTIONS, compiled_as
-from .math import softplus, softplus_sigmoid
+from .common import OPTIONS, compiled_as
+from .common.math import softplus, softplus_sigmoid
 
 # Rows of a program and other rows that it takes at a time, by precision ("ieee": float16 and bfloat16) and width. Wider
 # ones lose to chunks of the library: by 1.3 to 2.1 times at widths of 128 and 256, on an H200.

@@ -16,14 +16,34 @@ from typing import Any
 
 import numpy as np
 
-from . import __version__, backends, datasets, tasks
-from .atomic import written_aside
-from .checkpoint import Checkpoint
+from .. import backends, datasets, tasks
+from ..checkpoint import Checkpoint
+from ..environment import machine, versions
+from ..experiments.protocols import TASKS
+from ..graph import Graph
+from ..model import SeeGera
+from ..support.atomic import written_aside
+from ..support.hints import nearest
+from ..support.plots import save_picture
+from ..support.report import (
+    CHECKPOINT,
+    EMBEDDING,
+    MODEL,
+    PICTURE,
+    RESULTS,
+    SCORE_NAMES,
+    OutputFolder,
+    readable_bytes,
+    readable_seconds,
+    table,
+    write_json,
+)
+from ..tasks import presets
+from ..tasks.common import TaskResult, normalized
+from ..training import TrainingFailure
+from ..version import __version__
 from .experiments import add_experiments
 from .files import read_graph
-from .graph import Graph
-from .hints import nearest
-from .model import SeeGera
 from .options import (
     BAD_INPUT,
     BROKEN_PIPE,
@@ -39,26 +59,6 @@ from .options import (
     read_seed,
     read_split,
 )
-from .plots import save_picture
-from .report import (
-    CHECKPOINT,
-    EMBEDDING,
-    MODEL,
-    PICTURE,
-    RESULTS,
-    SCORE_NAMES,
-    OutputFolder,
-    machine,
-    readable_bytes,
-    readable_seconds,
-    table,
-    versions,
-    write_json,
-)
-from .tasks import presets
-from .tasks.common import TaskResult, normalized
-from .tasks.protocols import TASKS
-from .training import TrainingFailure
 
 TRAIN_EXAMPLES = """\
 examples:

@@ -15,11 +15,11 @@ import torch
 import triton
 import triton.language as tl
 
-from . import OPTIONS, compiled_as
-from .chunks import chunk_block, padded, pieces
-from .math import inverse_deviation, softplus_sigmoid
-from .products import at_once, multiply, multiply_add
-from .rows import ends_of_rows
+from .common import OPTIONS, compiled_as
+from .common.chunks import chunk_block, padded, pieces
+from .common.math import inverse_deviation, softplus_sigmoid
+from .common.products import at_once, multiply, multiply_add
+from .common.rows import ends_of_rows
 
 # As numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
 BERNOULLI, MSE, GAUSSIAN = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)

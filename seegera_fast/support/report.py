@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
-
 from .atomic import held, left_behind
-from .backends import instruction_set
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
 CHECKPOINT = "checkpoint.safetensors"
@@ -115,34 +110,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def versions() -> dict[str, str]:
-    """Versions of this package, Python, torch and the libraries that numbers depend on."""
-    found = {"seegera-fast": _own_version(), "python": platform.python_version()}
-    for name in ("torch", "numpy", "scipy", "scikit-learn"):
-        found[name] = torch.__version__ if name == "torch" else metadata.version(name)
-    return found
-
-
-def _own_version() -> str:
-    from . import __version__
-
-    return __version__
-
-
-def machine(device: torch.device | None = None) -> dict[str, Any]:
-    """The device that a run uses (the CPU, or what "auto" picks, where None is given) and its surroundings."""
-    if device is None:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return {
-        "device": str(device),
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-        "cuda": torch.version.cuda,
-        "system": f"{platform.system()} {platform.machine()}",
-        "instruction_set": instruction_set(),
-        "threads": torch.get_num_threads(),
-    }
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:

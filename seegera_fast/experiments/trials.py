@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 
-from . import __version__, backends, datasets, tasks
-from .atomic import written_aside
-from .checkpoint import Checkpoint
-from .model import SeeGeraConfig
-from .report import json_text, machine, versions
-from .tasks.classifier import ClassifierConfig
-from .tasks.common import settle
-from .tasks.protocols import METHODS, TASKS
-from .training import TrainingConfig, TrainingFailure
+from .. import backends, datasets, tasks
+from ..checkpoint import Checkpoint
+from ..config import SeeGeraConfig
+from ..environment import machine, versions
+from ..support.atomic import written_aside
+from ..support.report import json_text
+from ..tasks.classifier import ClassifierConfig
+from ..tasks.common import settle
+from ..training import TrainingConfig, TrainingFailure
+from ..version import __version__
+from .protocols import METHODS, TASKS
 
 FORMAT = "seegera_fast.Trial/1"
 # Epochs between two checkpoints of a trial.

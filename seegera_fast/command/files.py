@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .datasets.arrays import checked_csr
-from .graph import Graph, is_far_beyond, matrix_of_edges
+from ..convert import is_far_beyond, matrix_of_edges
+from ..datasets.arrays import checked_csr
+from ..graph import Graph
 
 LONGEST_QUOTE = 40
 # What NumPy and SciPy raise for a file that is damaged or of another kind.

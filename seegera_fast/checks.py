@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from .. import backends
-from ..seeds import SlotSeed
-from ..sparse_matrix import FLOATING, SparseMatrix
+from . import backends
+from .convert import FLOATING
+from .seeds import SlotSeed
+from .sparse_matrix import SparseMatrix
 
 HALF = (torch.float16, torch.bfloat16)
 

@@ -14,6 +14,6 @@ else:
 
 
 @functools.cache
-def read_tables(name: str) -> dict[str, Any]:
-    """The tables of a file of the package, which is read once."""
-    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+def read_tables(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file of the package, which is read once."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))

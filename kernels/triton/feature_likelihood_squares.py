@@ -13,9 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
-from . import OPTIONS, compiled_as
-from .propagation import propagated
-from .rows import ends_of_rows
+from .common import OPTIONS, compiled_as
+from .common.propagation import propagated
+from .common.rows import ends_of_rows
 
 # Compute capabilities of those GPUs of data centres: A100, H100 and H200, B200.
 FULL_FLOAT64 = ((8, 0), (9, 0), (10, 0))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from . import datasets
-from .report import SCORE_NAMES, readable_bytes, readable_seconds
-from .tables import read_tables
-from .tasks.protocols import METHODS, TASKS
+from .. import datasets
+from ..support.report import SCORE_NAMES, readable_bytes, readable_seconds
+from ..support.tables import read_tables
+from .protocols import METHODS, TASKS
 from .trials import Record, Setting
 
+PAPER = Path(__file__).with_name("paper.toml")
 # Scores that tables show in percent; the others are errors, and lower is better.
 PERCENT = ("auc", "ap", "accuracy")
 
@@ -83,7 +85,7 @@ def _row(setting: Setting, score: str, records: Sequence[Record]) -> Row:
     good = [record.content for record in records if record.failure is None]
     values = [in_papers_unit(score, content["scores"][score]) for content in good]
     memory = [content["peak_memory_bytes"] for content in good if content["peak_memory_bytes"] is not None]
-    figure = read_tables("paper.toml")[setting.task].get(score, {}).get(setting.method, {}).get(setting.data)
+    figure = read_tables(PAPER)[setting.task].get(score, {}).get(setting.method, {}).get(setting.data)
     return Row(
         setting=setting,
         score=score,

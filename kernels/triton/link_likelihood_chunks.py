@@ -17,10 +17,10 @@ import torch
 import triton
 import triton.language as tl
 
-from . import OPTIONS, compiled_as
-from .chunks import chunk_block, padded, pieces
-from .math import softplus, softplus_sigmoid
-from .products import at_once, multiply, multiply_add
+from .common import OPTIONS, compiled_as
+from .common.chunks import chunk_block, padded, pieces
+from .common.math import softplus, softplus_sigmoid
+from .common.products import at_once, multiply, multiply_add
 
 # Rows of a group, at most. Against 2,048 on an H200, with scores of the library: 65,536 rows of 768 in bfloat16 took 25
 # instead of 47 ms; 34,493 rows of 512 in TF32 12.8 instead of 14.5 ms, in bfloat16 9.8 instead of 8.9.

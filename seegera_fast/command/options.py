@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from . import backends, datasets
-from .hints import nearest
+from .. import backends, datasets
+from ..support.hints import nearest
 
 PROGRAM = "seegera-fast"
 # Exit statuses.

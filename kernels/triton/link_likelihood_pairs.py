@@ -12,11 +12,11 @@ import torch
 import triton
 import triton.language as tl
 
-from . import OPTIONS, compiled_as
-from .hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places, places_of
-from .math import bits_of, number_of, softplus_sigmoid
-from .random import NEGATIVES, integers
-from .rows import ends_of_rows
+from .common import OPTIONS, compiled_as
+from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places, places_of
+from .common.math import bits_of, number_of, softplus_sigmoid
+from .common.random import NEGATIVES, integers
+from .common.rows import ends_of_rows
 
 # Links and drawn pairs of a row up to which one program takes it: a guess, not yet measured. More where a row has more
 # on average, so that the places for the parts of hubs are no more than twice the rows.

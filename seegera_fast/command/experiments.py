@@ -11,8 +11,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import backends, datasets
-from .atomic import written_aside
+from .. import backends, datasets
+from ..experiments.matrix import PAPER_DATA, Outcome, Place, plan, run_matrix
+from ..experiments.page import write_page
+from ..experiments.protocols import BASELINES, OWN_METHODS, TASKS
+from ..experiments.summary import PERCENT, Row, as_json, markdown, readable_row, rows
+from ..experiments.trials import Trial, read_records
+from ..support.atomic import written_aside
+from ..support.plots import save_heat_maps
+from ..support.report import SCORE_NAMES, json_text, table
 from .options import (
     BAD_INPUT,
     FAILED_TRAINING,
@@ -27,13 +34,6 @@ from .options import (
     read_minutes,
     read_rate,
 )
-from .plots import save_heat_maps
-from .report import SCORE_NAMES, json_text, table
-from .reproduce import PAPER_DATA, Outcome, Place, plan, run_matrix
-from .results_page import write_page
-from .summary import PERCENT, Row, as_json, markdown, readable_row, rows
-from .tasks.protocols import BASELINES, OWN_METHODS, TASKS
-from .trials import Trial, read_records
 
 # Fields of a trial that have an option of their own.
 OPTION_OF_TRIAL_FIELD = {

@@ -1,0 +1,246 @@
+"""From what people have to what the library computes with: matrices, lists of edges, labels, masks; checked here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+
+FLOATING = (torch.float32, torch.float64)
+
+# See is_far_beyond.
+MANY_NODES, NODES_PER_EDGE, MOST_NODES = 10**8, 1000, 2**31 - 1
+
+
+def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
+    """Any kind of matrix as SciPy COO in float64, duplicates still apart; checked for shape, type and finite values."""
+    if hasattr(matrix, "to_scipy"):  # a SparseMatrix
+        matrix = matrix.to_scipy()
+    elif isinstance(matrix, torch.Tensor):
+        matrix = _torch_to_scipy(matrix.detach().cpu(), name)
+    elif not scipy.sparse.issparse(matrix):
+        if not isinstance(matrix, (np.ndarray, list, tuple)):
+            raise TypeError(
+                f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array or a torch tensor"
+            )
+        try:
+            matrix = np.asarray(matrix)
+        except ValueError:
+            raise ValueError(f"{name}: got rows of different lengths, want a matrix") from None
+    if matrix.ndim != 2:
+        raise ValueError(f"{name}: got {matrix.ndim} dimensions (shape {tuple(matrix.shape)}), want 2")
+    if matrix.dtype.kind not in "buif":
+        raise TypeError(f"{name}: got values of type {matrix.dtype}, want real numbers")
+    # SciPy has no sparse float16.
+    coo = scipy.sparse.coo_matrix(matrix if scipy.sparse.issparse(matrix) else matrix.astype(np.float64))
+    coo = scipy.sparse.coo_matrix((coo.data.astype(np.float64), (coo.row, coo.col)), shape=coo.shape)
+    bad = np.flatnonzero(~np.isfinite(coo.data))
+    if bad.size:
+        at = bad[0]
+        raise ValueError(
+            f"{name}: got {bad.size} values that are NaN or infinite (the first is {coo.data[at]} at row "
+            f"{coo.row[at]}, column {coo.col[at]}), want finite numbers"
+        )
+    return coo
+
+
+def to_csr(matrix: Any, name: str) -> scipy.sparse.csr_matrix:
+    """Any kind of matrix as canonical CSR in float64: duplicates added up, no zeros, columns ascending."""
+    csr = to_coo(matrix, name).tocsr()
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    csr.sort_indices()
+    return csr
+
+
+def _torch_to_scipy(tensor: torch.Tensor, name: str) -> Any:
+    if tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        tensor = tensor.to_sparse_coo()
+    if tensor.layout == torch.sparse_coo:
+        if tensor.sparse_dim() != 2 or tensor.dense_dim() != 0:
+            raise ValueError(
+                f"{name}: got a sparse tensor with {tensor.sparse_dim()} sparse and {tensor.dense_dim()} dense "
+                "dimensions, want 2 and 0"
+            )
+        index, values = tensor._indices().numpy(), tensor._values()
+        return scipy.sparse.coo_matrix((to_numpy(values, name), (index[0], index[1])), shape=tuple(tensor.shape))
+    return to_numpy(tensor, name)
+
+
+def to_numpy(tensor: torch.Tensor, name: str) -> np.ndarray:
+    """A real tensor as a float64 array."""
+    if tensor.is_complex() or tensor.is_quantized:
+        raise TypeError(f"{name}: got values of type {tensor.dtype}, want real numbers")
+    return tensor.to(torch.float64).numpy()
+
+
+def check_fits(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype) -> None:
+    """Raises a ValueError where a dtype can't hold a value, or what the averages over a row or column divide by."""
+    most, remedy = torch.finfo(dtype).max, f"which {dtype} cannot hold, want smaller numbers or torch.float64"
+    magnitudes = abs(csr)
+    with np.errstate(over="ignore"):
+        if magnitudes.data.sum() <= most:
+            return
+        sums = {"row": magnitudes.sum(axis=1), "column": magnitudes.sum(axis=0)}
+    beyond = np.flatnonzero(magnitudes.data > most)
+    if beyond.size:
+        coo, at = csr.tocoo(), beyond[0]
+        raise ValueError(f"{name}: got {coo.data[at]} at row {coo.row[at]}, column {coo.col[at]}, {remedy}")
+    for part, each in sums.items():
+        beyond = np.flatnonzero(np.asarray(each).ravel() > most)
+        if beyond.size:
+            total = np.asarray(each).ravel()[beyond[0]]
+            raise ValueError(f"{name}: got absolute values that add up to {total} in {part} {beyond[0]}, {remedy}")
+
+
+def edges_to_coo(
+    edge_index: Any, num_nodes: int | None, edge_weight: Any = None, features: Any = None
+) -> scipy.sparse.coo_matrix:
+    """``edge_index`` ``[2, E]`` as an adjacency with the entries that it lists, checked.
+
+    Args:
+        num_nodes: None: as many as the features have rows, or else as the largest number asks for.
+        edge_weight: ``[E]``; None: all 1.
+        features: a matrix with a row per node, or None.
+    """
+    index = edge_index.detach().cpu().numpy() if isinstance(edge_index, torch.Tensor) else np.asarray(edge_index)
+    if index.ndim != 2 or index.shape[0] != 2:
+        raise ValueError(f"edge_index: got shape {tuple(index.shape)}, want [2, number of edges]")
+    if index.size and index.dtype.kind not in "iu":
+        raise TypeError(f"edge_index: got values of type {index.dtype}, want integers")
+    if num_nodes is None:
+        highest = int(index.max()) if index.size else -1
+        if features is None and is_far_beyond(highest, index.shape[1]):
+            raise ValueError(
+                f"edge_index: got node {highest} in {index.shape[1]} edges, want nodes that are numbered from 0 "
+                "without such gaps, or num_nodes"
+            )
+        num_nodes = highest + 1 if features is None else num_rows(features)
+    elif isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
+        raise TypeError(f"num_nodes: got {type(num_nodes).__name__}, want an int")
+    elif not 1 <= num_nodes <= MOST_NODES:
+        raise ValueError(f"num_nodes: got {num_nodes}, want 1 to {MOST_NODES}")
+    outside = (index < 0) | (index >= num_nodes)
+    if outside.any():
+        raise ValueError(
+            f"edge_index: got node {index[outside][0]}, want numbers from 0 to {num_nodes - 1} "
+            f"(num_nodes is {num_nodes})"
+        )
+    index = index.astype(np.int64)
+    if edge_weight is None:
+        weight = np.ones(index.shape[1])
+    else:
+        if isinstance(edge_weight, torch.Tensor):
+            edge_weight = to_numpy(edge_weight.detach().cpu(), "edge_weight")
+        try:
+            weight = np.asarray(edge_weight).reshape(-1)
+        except ValueError:
+            raise ValueError("edge_weight: got rows of different lengths, want one weight per edge") from None
+        if weight.shape[0] != index.shape[1]:
+            raise ValueError(f"edge_weight: got {weight.shape[0]} weights, want one per edge: {index.shape[1]}")
+        if weight.dtype.kind not in "buif":
+            raise TypeError(f"edge_weight: got values of type {weight.dtype}, want real numbers")
+        weight = weight.astype(np.float64)
+        if not np.isfinite(weight).all():
+            raise ValueError("edge_weight: got NaN or infinity, want finite weights")
+        if weight.size and weight.min() < 0:
+            raise ValueError(f"edge_weight: got a negative weight ({weight.min()}), want weights of 0 and above")
+    return matrix_of_edges(*index, weight, int(num_nodes))
+
+
+def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> scipy.sparse.coo_matrix:
+    """The adjacency of a list of edges; one that is given several times has the largest of its weights."""
+    if not weight.size or (weight == weight[0]).all():
+        matrix = scipy.sparse.coo_matrix((weight, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
+        matrix.data[:] = weight[:1]
+        return matrix.tocoo()
+    key = row * num_nodes + col
+    order = np.lexsort((weight, key))
+    last = np.ones(order.shape[0], bool)
+    last[:-1] = np.diff(key[order]) != 0
+    chosen = order[last]
+    return scipy.sparse.coo_matrix((weight[chosen], (row[chosen], col[chosen])), shape=(num_nodes, num_nodes))
+
+
+def is_far_beyond(node: int, num_edges: int) -> bool:
+    """Whether a node's number is above 100 million and 1,000 times the number of edges, or beyond 2^31.
+
+    Then it is rather a name than a number: most of the nodes would have no edge, and take more memory than there is.
+    """
+    return node > min(max(MANY_NODES, NODES_PER_EDGE * num_edges), MOST_NODES - 1)
+
+
+def simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:
+    """Without self-loops, zeros and duplicates; with weights 1 unless they are wanted."""
+    used = (coo.row != coo.col) & (coo.data != 0)
+    row, col, data = coo.row[used], coo.col[used], coo.data[used]
+    if not weighted and data.size and (data != 1).any():
+        warn_outside("adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them")
+        data = np.ones_like(data)
+    csr = scipy.sparse.csr_matrix((data, (row.astype(np.int64), col.astype(np.int64))), shape=coo.shape)
+    csr.sum_duplicates()
+    if not weighted:
+        csr.data[:] = 1
+    return csr
+
+
+def symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+    """With an edge in either direction in both, which has the larger weight of the two; entries in order."""
+    flipped = csr.T.tocsr()
+    if (csr != flipped).nnz:
+        warn_outside("adjacency: got a directed graph, which is made undirected (an edge in either direction counts)")
+        csr = csr.maximum(flipped).tocsr()
+    csr.sort_indices()
+    return csr
+
+
+def class_labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
+    """int64 ``[n]`` of integers or of rows of scores."""
+    if labels is None:
+        return None
+    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    if array.ndim == 2 and array.shape[1] > 0:
+        # A row without any score has no label.
+        array = array[:, 0] if array.shape[1] == 1 else np.where(array.any(axis=1), array.argmax(axis=1), -1)
+    if array.ndim != 1 or array.shape[0] != num_nodes:
+        raise ValueError(f"labels: got shape {tuple(array.shape)}, want one label per node: [{num_nodes}]")
+    whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all()
+    if array.dtype.kind not in "iub" and not whole:
+        raise TypeError(f"labels: got values of type {array.dtype}, want integers")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def num_rows(features: Any) -> int:
+    """How many rows a matrix of any kind has."""
+    shape = np.shape(features)
+    if not shape:
+        raise TypeError(f"features: got {type(features).__name__}, want a matrix with a row per node")
+    return int(shape[0])
+
+
+def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
+    """A named boolean vector ``[n]``."""
+    tensor = torch.as_tensor(np.asarray(mask)) if not isinstance(mask, torch.Tensor) else mask
+    if tensor.dtype != torch.bool or tuple(tensor.shape) != (num_nodes,):
+        raise ValueError(f"masks[{key!r}]: got {tensor.dtype} {tuple(tensor.shape)}, want torch.bool ({num_nodes},)")
+    return tensor
+
+
+def node_attribute(g: Any, node: Any, key: str, argument: str) -> Any:
+    """An attribute of a node of a networkx graph."""
+    if key not in g.nodes[node]:
+        raise ValueError(f"{argument}: node {node!r} has no attribute {key!r}")
+    return g.nodes[node][key]
+
+
+def warn_outside(message: str) -> None:
+    """Warns at the line outside of this package that made the graph."""
+    package, level, frame = os.path.dirname(__file__), 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

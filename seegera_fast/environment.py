@@ -1,0 +1,34 @@
+"""What a run depends on besides its settings: versions of libraries, the machine."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from .backends import instruction_set
+from .version import __version__
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package, Python, torch and the libraries that numbers depend on."""
+    found = {"seegera-fast": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "scipy", "scikit-learn"):
+        found[name] = torch.__version__ if name == "torch" else metadata.version(name)
+    return found
+
+
+def machine(device: torch.device | None = None) -> dict[str, Any]:
+    """The device that a run uses (the CPU, or what "auto" picks, where None is given) and its surroundings."""
+    if device is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return {
+        "device": str(device),
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "cuda": torch.version.cuda,
+        "system": f"{platform.system()} {platform.machine()}",
+        "instruction_set": instruction_set(),
+        "threads": torch.get_num_threads(),
+    }
