@@ -162,13 +162,14 @@ else:
         NVCC = find_nvcc()
 
 names = [] if TORCH is None else ["_C"] if NVCC is None else ["_C", "_C_cuda"]
-TRITON_PACKAGES = {
+KERNEL_PACKAGES = {
     "seegera_fast.kernels.triton": "kernels/triton",
     "seegera_fast.kernels.triton.common": "kernels/triton/common",
+    "seegera_fast.kernels.cpu": "kernels/cpu",
 }
 setup(
-    packages=[*find_packages(include=["seegera_fast", "seegera_fast.*"]), *TRITON_PACKAGES],
-    package_dir=TRITON_PACKAGES,
+    packages=[*find_packages(include=["seegera_fast", "seegera_fast.*"]), *KERNEL_PACKAGES],
+    package_dir=KERNEL_PACKAGES,
     ext_modules=[Extension(f"seegera_fast.{name}", sources=[], py_limited_api=True) for name in names],
     cmdclass={"build_ext": CMakeBuild},
     # The libraries hold no Python symbols: one wheel serves every Python from 3.10 on.

@@ -1,4 +1,4 @@
-"""Which kernels there are on this machine, why others are missing, and which one an operation takes."""
+"""Which backends there are on this machine, why others are missing, and which one an operation takes."""
 
 from __future__ import annotations
 
@@ -6,58 +6,98 @@ import ctypes
 import importlib.util
 import os
 import pathlib
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from .registry import OPERATORS, Operator
-
-BACKENDS = ("cpu", "cuda", "triton", "reference")
-
-# Backend -> why it can't be used; a backend that can be used is not in it.
-_missing: dict[str, str] = {}
-_libraries: dict[str, pathlib.Path] = {}
-_forced: str | None = None
-_warned = False
+from .sparse_matrix import SparseMatrix
 
 
-def load() -> None:
-    """Loads the compiled libraries beside the package and registers the Triton launchers. Called once, at import."""
-    folder = pathlib.Path(__file__).parent
-    for backend, stem in (("cpu", "_C"), ("cuda", "_C_cuda")):
-        found = sorted(path for path in folder.glob(f"{stem}.*") if path.suffix in (".so", ".pyd", ".dylib"))
-        if not found:
-            _missing[backend] = f"the {backend} library was not built"
-            continue
+@dataclass(eq=False)
+class Backend:
+    """A column of the house: who runs operations, and where.
+
+    Attributes:
+        name: as users call it.
+        overload: of torch's operators, where its kernels are; None where it has no operators.
+        devices: types of the devices whose tensors it takes; None: any.
+        keys: dispatch keys that its kernels are registered for.
+        library: stem of the compiled library beside this file that holds its kernels.
+        package: where the launchers are that take the place of a library.
+        steps: the backend whose operator its launchers take for a step of their own, where that is another one.
+        parts: a matrix as its operators take it, where that may be another layout than by rows.
+        missing: why it can't be used; None where it can.
+        operators: those with a kernel in the source tree, by name; the registry fills it in.
+        others: further operations that it runs, which need no operator of their own.
+    """
+
+    name: str
+    overload: str | None
+    devices: tuple[str, ...] | None = None
+    keys: tuple[str, ...] = ()
+    library: str | None = None
+    package: str | None = None
+    steps: Backend | None = None
+    parts: Callable[[SparseMatrix], tuple[torch.Tensor, ...]] | None = None
+    missing: str | None = None
+    operators: dict[str, Any] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+
+    @property
+    def operations(self) -> list[str]:
+        """The operations that it runs, gradients not named apart."""
+        return [name for name in (*self.operators, *self.others) if not name.endswith("_backward")]
+
+    def has(self, operation: str) -> bool:
+        return operation in self.operators or operation in self.others
+
+    def takes(self, device: torch.device) -> bool:
+        return self.devices is None or device.type in self.devices
+
+    def load(self) -> None:
+        """Makes the kernels known to torch, or finds out why they are missing."""
+        if self.library is not None:
+            self.missing = self._load_library(self.library)
+        elif self.package is not None:
+            for key in self.keys:
+                for row in self.operators.values():
+                    row.implement(self, key)
+            if importlib.util.find_spec("triton") is None:
+                self.missing = "Triton is not installed"
+        if self.missing is None and self.devices == ("cuda",) and not torch.cuda.is_available():
+            self.missing = "no usable NVIDIA GPU (torch.cuda.is_available() is False)"
+        if self.missing is None and self.steps is not None:
+            self.missing = self.steps.missing
+
+    def _load_library(self, stem: str) -> str | None:
+        path = _library(stem)
+        if path is None:
+            return f"the {self.name} library was not built"
         try:
-            torch.ops.load_library(str(found[0]))
-            _libraries[backend] = found[0]
+            torch.ops.load_library(str(path))
         except OSError as error:
             # torch's own error leaves out what the loader said.
-            _missing[backend] = f"{found[0].name} does not load: {error.__cause__ or error}"
-    for backend in _libraries:
-        rows = [row for row in OPERATORS.values() if isinstance(row, Operator) and backend in row.columns]
-        without = [row.name for row in rows if not row.has_kernel(backend)]
+            return f"{path.name} does not load: {error.__cause__ or error}"
+        without = [name for name in self.operators if not self._has_kernel(name)]
         if without:
-            _missing[backend] = f"the {backend} library has no kernel for {', '.join(without)}: it is an older build"
-    if "cuda" not in _missing and not torch.cuda.is_available():
-        _missing["cuda"] = "no usable NVIDIA GPU (torch.cuda.is_available() is False)"
-    if importlib.util.find_spec("triton") is None:
-        _missing["triton"] = "Triton is not installed"
-    elif interpreted():
-        _register_triton("CPU")
-    elif not torch.cuda.is_available():
-        _missing["triton"] = "no usable NVIDIA GPU (torch.cuda.is_available() is False)"
-    _register_triton("CUDA")
+            return f"the {self.name} library has no kernel for {', '.join(without)}: it is an older build"
+        return None
+
+    def _has_kernel(self, operator: str) -> bool:
+        suffix = "" if self.overload == "default" else f".{self.overload}"
+        qualified = f"seegera_fast::{operator}{suffix}"
+        return all(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key) for key in self.keys)
 
 
-def _register_triton(key: str) -> None:
-    for operator in OPERATORS.values():
-        if "triton" in operator.columns and isinstance(operator, Operator):
-            operator.implement_in_triton(key)
+def _library(stem: str) -> pathlib.Path | None:
+    found = sorted(pathlib.Path(__file__).parent.glob(f"{stem}.*"))
+    return next((path for path in found if path.suffix in (".so", ".pyd", ".dylib")), None)
 
 
 def interpreted() -> bool:
@@ -65,11 +105,44 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+TRITON_PACKAGE = "seegera_fast.kernels.triton"
+CPU = Backend("cpu", "default", ("cpu",), ("CPU",), library="_C")
+CUDA = Backend("cuda", "default", ("cuda",), ("CUDA",), library="_C_cuda")
+TRITON = Backend(
+    "triton",
+    "triton",
+    ("cpu",) if interpreted() else ("cuda",),
+    ("CPU", "CUDA") if interpreted() else ("CUDA",),
+    package=TRITON_PACKAGE,
+)
+# Where Triton is not forced, its launchers take the operators of the CUDA library for their steps.
+TRITON_WITH_CUDA = Backend("triton", "triton_with_cuda", ("cuda",), ("CUDA",), package=TRITON_PACKAGE, steps=CUDA)
+REFERENCE = Backend("reference", None)
+
+# All that have kernels. An operation takes the first that can run it; an interpreter has to be asked for.
+BACKENDS = (CPU, CUDA, TRITON_WITH_CUDA, TRITON)
+AUTOMATIC = tuple(backend for backend in BACKENDS if not (backend is TRITON and interpreted()))
+# Those that users name.
+NAMED = {backend.name: backend for backend in (CPU, CUDA, TRITON, REFERENCE)}
+
+_warned = False
+
+
+def load() -> None:
+    """Loads the compiled libraries beside the package and registers the Triton launchers. Called once, at import."""
+    from .kernels.cpu import layout
+
+    CPU.parts = layout.parts
+    for backend in BACKENDS:
+        backend.load()
+
+
 def instruction_set() -> str | None:
     """The instruction set that the CPU kernels use: "base", "avx2" or "avx512"; None where they were not built."""
-    if "cpu" not in _libraries:
+    path = _library("_C")
+    if path is None or (CPU.missing is not None and "does not load" in CPU.missing):
         return None
-    function = ctypes.CDLL(str(_libraries["cpu"])).seegera_isa
+    function = ctypes.CDLL(str(path)).seegera_isa
     function.restype = ctypes.c_char_p
     return function().decode()
 
@@ -80,30 +153,46 @@ def info() -> dict[str, dict[str, Any]]:
     Returns:
         For "cpu", "cuda", "triton" and "reference": ``available``, ``reason`` (None, or why it is not available) and
         ``operations`` (the names of the operations that have a kernel there).
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> sf.backends.info()["reference"]["available"]
+        True
     """
-    table = {}
-    for backend in BACKENDS:
-        if backend == "reference":
-            names = list(_all_operations())
-        else:
-            names = [name for name, operator in OPERATORS.items() if backend in operator.columns]
-        table[backend] = {
-            "available": backend not in _missing,
-            "reason": _missing.get(backend),
-            "operations": [name for name in names if not name.endswith("_backward")],
+    return {
+        name: {
+            "available": backend.missing is None,
+            "reason": backend.missing,
+            "operations": backend.operations,
         }
-    return table
+        for name, backend in NAMED.items()
+    }
 
 
-def _all_operations() -> list[str]:
-    from . import ops
+class _Forcing:
+    """One ``use_backend`` block."""
 
-    return ops.__all__
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.active = True
+
+
+# The blocks that this thread or task is in, the innermost last. A block that is left stays in it where another context
+# has seen it, but is not active any more, so that blocks may be left in any order.
+_blocks: ContextVar[tuple[_Forcing, ...]] = ContextVar("seegera_fast.use_backend", default=())
+# torch.compile can't read a context variable. It looks at the last active block of the process.
+_active_blocks: list[_Forcing] = []
+_lock = threading.Lock()
+_forced_when_compiling: str | None = None
 
 
 @contextmanager
 def use_backend(backend: str) -> Iterator[None]:
-    """Makes every operation inside take one backend, in the whole process.
+    """Makes every operation inside take one backend.
+
+    It holds for the thread or asyncio task that enters it, not for others. Blocks nest, and may be left in any order.
+    The backward pass takes what the forward pass took, inside or outside. A function made by ``torch.compile`` looks at
+    the block that was entered last in the process.
 
     Args:
         backend: "cpu", "cuda", "triton" or "reference". Inside, an operation that this backend can't run raises a
@@ -112,20 +201,47 @@ def use_backend(backend: str) -> Iterator[None]:
     Raises:
         ValueError: an unknown name.
         RuntimeError: the backend is not available, with the reason.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> with sf.use_backend("reference"):
+        ...     embedding = sf.SeeGera(graph, embedding_dim=8, hidden_dim=8).embed()
     """
-    global _forced
-    if backend not in BACKENDS:
-        raise ValueError(f"backend: got {backend!r}, want one of {', '.join(map(repr, BACKENDS))}")
-    if backend in _missing:
-        raise RuntimeError(f"backend {backend!r} is not available: {_missing[backend]}")
-    before, _forced = _forced, backend
+    if backend not in NAMED:
+        raise ValueError(f"backend: got {backend!r}, want one of {', '.join(map(repr, NAMED))}")
+    if NAMED[backend].missing is not None:
+        raise RuntimeError(f"backend {backend!r} is not available: {NAMED[backend].missing}")
+    block = _Forcing(NAMED[backend])
+    _blocks.set((*(other for other in _blocks.get() if other.active), block))
+    _note(block)
     try:
         yield
     finally:
-        _forced = before
+        block.active = False
+        _blocks.set(tuple(other for other in _blocks.get() if other.active))
+        _note(block)
 
 
-def choose(operation: str, device: torch.device) -> str:
+def _note(block: _Forcing) -> None:
+    """Tells torch.compile of a block that was entered or left."""
+    global _forced_when_compiling
+    with _lock:
+        if block.active:
+            _active_blocks.append(block)
+        else:
+            _active_blocks.remove(block)
+        _forced_when_compiling = _active_blocks[-1].backend.name if _active_blocks else None
+
+
+def forced() -> Backend | None:
+    """The backend of the innermost ``use_backend`` block; None outside of all."""
+    if torch.compiler.is_dynamo_compiling():
+        return None if _forced_when_compiling is None else NAMED[_forced_when_compiling]
+    return next((block.backend for block in reversed(_blocks.get()) if block.active), None)
+
+
+def choose(operation: str, device: torch.device) -> Backend:
     """The backend that runs an operation on tensors of a device.
 
     A forced backend runs or raises. Otherwise a CPU tensor takes the compiled kernel, or the reference where none is
@@ -134,52 +250,38 @@ def choose(operation: str, device: torch.device) -> str:
     Raises:
         RuntimeError: the forced backend can't run it, or no kernel that is written for a GPU can be used.
     """
-    operator = OPERATORS.get(operation)
-    columns = () if operator is None else operator.columns
-    if _forced is not None:
-        if _forced != "reference":
-            _check_forced(_forced, operation, columns, device)
-        return _forced
-    if device.type == "cpu":
-        if "cpu" not in columns:
-            return "reference"
-        if "cpu" in _missing:
-            _warn_once()
-            return "reference"
-        return "cpu"
-    if device.type != "cuda":
-        return "reference"
-    wanted = [backend for backend in ("cuda", "triton") if backend in columns]
-    for backend in wanted:
-        if backend not in _missing:
+    backend = forced()
+    if backend is not None:
+        if backend is not REFERENCE:
+            _check_forced(backend, operation, device)
+        return backend
+    written = [backend for backend in AUTOMATIC if backend.has(operation) and backend.takes(device)]
+    for backend in written:
+        if backend.missing is None:
             return backend
-    if wanted:
-        reasons = "; ".join(f"{backend}: {_missing[backend]}" for backend in wanted)
+    if written and device.type == "cpu":
+        _warn_once()
+    elif written:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in {b.name: b.missing for b in written}.items())
         raise RuntimeError(
             f"{operation}: no kernel for a tensor on {device} ({reasons}). Reinstall seegera_fast where nvcc and a "
             'CUDA build of torch are found, install Triton, or use seegera_fast.use_backend("reference")'
         )
-    return "reference"
-
-
-def beside_triton(operation: str, device: torch.device) -> str:
-    """The backend from which a launcher in Triton takes another operation: "cuda", or "triton" where that is forced or
-    there is no other. Never raises: a gradient may be asked for where another backend is forced."""
-    ours = device.type != "cuda" or _forced == "triton" or "cuda" not in OPERATORS[operation].columns
-    return "triton" if ours or "cuda" in _missing else "cuda"
+    return REFERENCE
 
 
 def chosen(device: torch.device) -> list[str]:
     """The backends that run operations on tensors of a device: one where all have a kernel there, or one is forced."""
-    return sorted({choose(operation, device) for operation in _all_operations()})
+    return sorted({choose(operation, device).name for operation in REFERENCE.operations})
 
 
-def _check_forced(backend: str, operation: str, columns: tuple[str, ...], device: torch.device) -> None:
-    if backend not in columns:
-        raise RuntimeError(f"{operation}: backend {backend!r} is forced and has no kernel for it")
-    wanted = "cpu" if backend == "cpu" or (backend == "triton" and interpreted()) else "cuda"
-    if device.type != wanted:
-        raise RuntimeError(f"{operation}: backend {backend!r} is forced and runs on {wanted} tensors, got {device}")
+def _check_forced(backend: Backend, operation: str, device: torch.device) -> None:
+    if not backend.has(operation):
+        raise RuntimeError(f"{operation}: backend {backend.name!r} is forced and has no kernel for it")
+    if not backend.takes(device):
+        raise RuntimeError(
+            f"{operation}: backend {backend.name!r} is forced and runs on {backend.devices[0]} tensors, got {device}"
+        )
 
 
 def _warn_once() -> None:
@@ -187,7 +289,7 @@ def _warn_once() -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            f"seegera_fast runs without its compiled kernels ({_missing['cpu']}): plain PyTorch does their work, "
+            f"seegera_fast runs without its compiled kernels ({CPU.missing}): plain PyTorch does their work, "
             "slowly. Reinstall it where a C++ compiler is found",
             stacklevel=4,
         )

@@ -33,10 +33,10 @@ def tensor(
         raise TypeError(f"{name}: got a tensor of layout {value.layout}, want a dense one")
     if value.dtype in HALF and half is not None:
         backend = backends.choose(half, value.device)
-        if backend != "triton":
+        if backend.name != "triton":
             raise TypeError(
                 f"{name}: got {value.dtype} on {value.device}, want torch.float32 or torch.float64 with backend "
-                f"{backend!r}; float16 and bfloat16 run with 'triton'"
+                f"{backend.name!r}; float16 and bfloat16 run with 'triton'"
             )
     elif value.dtype not in FLOATING:
         raise TypeError(f"{name}: got {value.dtype} on {value.device}, want {' or '.join(map(str, FLOATING))}")

@@ -12,14 +12,7 @@ import torch
 from .convert import FLOATING, check_fits, edges_to_coo, simple, to_csr
 from .sampling import NonEdges
 
-LAYOUTS = ("sparse", "dense")
-
-# From this share of non-zeros on, the CPU multiplies a matrix in full: 2 rows cols w operations instead of 2 nnz w, but
-# at the rate of the BLAS. Measured with 500 to 800 columns and widths of 512: at 15 % the sparse products took half to
-# two thirds of the time of the dense ones, at 35 % (Photo) a fifth to two fifths more.
-DENSE_SHARE = 0.25
-# A matrix of fewer elements stays sparse: there is nothing to win.
-DENSE_SIZE = 1 << 14
+LAYOUTS = ("auto", "sparse", "dense")
 
 
 class SparseMatrix:
@@ -62,7 +55,7 @@ class SparseMatrix:
         # beyond the training step that made them, until the garbage collector finds the cycle.
         self._origin: weakref.ref[SparseMatrix] | None = None
         self._row_normalized: SparseMatrix | None = None
-        self._layout: str | None = None
+        self._layout = "auto"
         self._dense: torch.Tensor | None = None
         self._non_edges: NonEdges | None = None
         self._value_range: tuple[float, float] | None = None
@@ -138,20 +131,15 @@ class SparseMatrix:
 
     @property
     def layout(self) -> str:
-        """How the CPU computes with the matrix: "sparse", by rows, or "dense", in full.
+        """How a backend with both layouts computes with the matrix: "sparse", by rows, "dense", in full, or "auto".
 
-        Chosen once, from the share of non-zeros, and passed on to what follows from the matrix; :meth:`with_layout`
-        forces it. Both give the same numbers up to rounding. A matrix on another device is always sparse.
+        "auto" leaves it to the backend. Both give the same numbers up to rounding. What follows from a matrix has its
+        layout, which :meth:`with_layout` sets.
         """
-        if self.device.type != "cpu":
-            return "sparse"
-        if self._layout is None:
-            size = self.shape[0] * self.shape[1]
-            self._layout = "dense" if size >= DENSE_SIZE and self.nnz >= DENSE_SHARE * size else "sparse"
         return self._layout
 
     def with_layout(self, layout: str) -> SparseMatrix:
-        """The same matrix, whose parts are shared, in the layout "sparse" or "dense".
+        """The same matrix, whose parts are shared, with the layout "auto", "sparse" or "dense".
 
         Raises:
             ValueError: another layout.
@@ -165,6 +153,12 @@ class SparseMatrix:
         if self._transposed is not None:
             matrix._share_transposed(self._transposed, self._transposed.values)
         return matrix
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        """The matrix as kernels take it: row pointers, columns and values, its own and its transpose's."""
+        flipped = self.transposed
+        return self.rowptr, self.col, self.values, flipped.rowptr, flipped.col, flipped.values
 
     @property
     def dense(self) -> torch.Tensor:

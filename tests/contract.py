@@ -16,6 +16,7 @@ from tolerances import assert_close, assert_same_bits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seegera_fast import SparseMatrix, backends, ops, reference, use_backend
+from seegera_fast.backends import Backend
 from seegera_fast.registry import Operator
 
 Arguments = dict[str, Any]
@@ -414,8 +415,10 @@ class Operation:
         assert re.fullmatch(refusal.message, str(caught.value)), str(caught.value)
 
     def test_a_forced_backend_without_a_kernel_is_an_error(self, monkeypatch):
-        monkeypatch.delitem(backends.OPERATORS, self.operation, raising=False)
-        monkeypatch.delitem(backends._missing, "cpu", raising=False)
+        operators = {name: row for name, row in backends.CPU.operators.items() if name != self.operation}
+        monkeypatch.setattr(backends.CPU, "operators", operators)
+        monkeypatch.setattr(backends.CPU, "others", [])
+        monkeypatch.setattr(backends.CPU, "missing", None)
         with (
             use_backend("cpu"),
             pytest.raises(RuntimeError, match=f"{self.operation}: backend 'cpu' is forced and has no"),
@@ -470,15 +473,15 @@ class Operation:
     def test_operators_are_sound(self, column, case, monkeypatch):
         """opcheck on every operator that the operation and its gradient call, with the arguments they get."""
         calls: list[tuple[Any, tuple[Any, ...]]] = []
-        through = Operator.__call__
+        through = Operator.run
 
-        def record(operator: Operator, backend: str, *arguments: Any) -> Any:
-            calls.append((operator._overloads["triton" if backend == "triton" else "default"], arguments))
-            return through(operator, backend, *arguments)
+        def record(operator: Operator, backend: Backend, flat: tuple[Any, ...]) -> Any:
+            calls.append((operator._overloads[backend.overload], flat))
+            return through(operator, backend, flat)
 
         arguments = converted(self.cases[case](), torch.float32, column.device)
         with monkeypatch.context() as patch:
-            patch.setattr(Operator, "__call__", record)
+            patch.setattr(Operator, "run", record)
             self.outcome(self.on(column), arguments)
         assert calls, f"{self.operation} ran no operator of {column}"
         for overload, given in calls:

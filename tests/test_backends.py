@@ -1,7 +1,12 @@
 """Which backend runs an operation, what is said of those that can't, and that a forced one never falls back."""
 
+import asyncio
+import contextlib
+import os
 import pathlib
-import types
+import subprocess
+import sys
+import threading
 import warnings
 
 import cases
@@ -13,24 +18,47 @@ import seegera_fast as sf
 from seegera_fast import backends, ops, reference, use_backend
 from seegera_fast.registry import OPERATORS, Operator
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+COLUMNS = {
+    "everywhere": ("cpu", "cuda", "triton"),
+    "on the cpu": ("cpu",),
+    "in triton": ("cpu", "triton"),
+    "everywhere_backward": ("cpu", "cuda", "triton"),
+}
 
 
 @pytest.fixture
 def table(monkeypatch):
-    """Operators and missing backends that a test decides: one operation per set of columns, nothing missing."""
-    operators = {
-        "everywhere": types.SimpleNamespace(columns=("cpu", "cuda", "triton")),
-        "on the cpu": types.SimpleNamespace(columns=("cpu",)),
-        "in triton": types.SimpleNamespace(columns=("cpu", "triton")),
-        "everywhere_backward": types.SimpleNamespace(columns=("cpu", "cuda", "triton")),
-    }
-    missing = {}
-    monkeypatch.setattr(backends, "OPERATORS", operators)
-    monkeypatch.setattr(backends, "_missing", missing)
+    """Backends that nothing is missing for, on the devices of a machine with a GPU; each has what COLUMNS says."""
+    for backend in backends.BACKENDS:
+        operators = {name: None for name, columns in COLUMNS.items() if backend.name in columns}
+        monkeypatch.setattr(backend, "operators", operators)
+        monkeypatch.setattr(backend, "others", [])
+        monkeypatch.setattr(backend, "missing", None)
+    monkeypatch.setattr(backends.TRITON, "devices", ("cuda",))
+    monkeypatch.setattr(backends, "AUTOMATIC", backends.BACKENDS)
     monkeypatch.setattr(backends, "_warned", False)
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    return missing
+
+
+@pytest.fixture
+def lose(monkeypatch):
+    """Makes backends missing, for a reason."""
+
+    def change(**reasons):
+        for backend in backends.BACKENDS:
+            if backend.name in reasons:
+                monkeypatch.setattr(backend, "missing", reasons[backend.name])
+            elif backend.steps is not None and backend.steps.name in reasons:
+                monkeypatch.setattr(backend, "missing", reasons[backend.steps.name])
+
+    return change
+
+
+def choice(operation, device):
+    return backends.choose(operation, device).name
 
 
 @pytest.fixture
@@ -46,9 +74,9 @@ def calls(monkeypatch):
     seen = []
     through = Operator.__call__
 
-    def record(operator, backend, *arguments):
-        seen.append(backend)
-        return through(operator, backend, *arguments)
+    def record(operator, backend, **arguments):
+        seen.append(backend.name)
+        return through(operator, backend, **arguments)
 
     monkeypatch.setattr(Operator, "__call__", record)
     return seen
@@ -80,8 +108,8 @@ def test_info_is_a_copy():
     assert "nothing" not in ops.__all__
 
 
-def test_info_leaves_backward_operators_out(table):
-    table["triton"] = "Triton is not installed"
+def test_info_leaves_backward_operators_out(table, lose):
+    lose(triton="Triton is not installed")
     info = backends.info()
     assert info["cpu"] == {"available": True, "reason": None, "operations": ["everywhere", "on the cpu", "in triton"]}
     assert info["triton"] == {
@@ -101,14 +129,12 @@ def test_a_library_beside_the_package_loads():
         assert backends.instruction_set() is None
 
 
-@pytest.mark.parametrize("backend", ["cpu", "cuda", "triton"])
-def test_a_listed_operation_has_its_kernel(backend):
-    row = backends.info()[backend]
-    key = "cpu" if backend == "triton" and backends.interpreted() else backend
-    for name in row["operations"] if row["available"] else []:
-        for operator in OPERATORS[name].operators:
-            overload = f"seegera_fast::{operator}" + (".triton" if backend == "triton" else "")
-            assert torch._C._dispatch_has_kernel_for_dispatch_key(overload, "CPU" if key == "cpu" else "CUDA"), name
+@pytest.mark.parametrize("backend", backends.BACKENDS, ids=lambda backend: backend.overload)
+def test_a_listed_operator_has_its_kernel(backend):
+    for name in backend.operators if backend.missing is None else []:
+        suffix = "" if backend.overload == "default" else f".{backend.overload}"
+        for key in backend.keys:
+            assert torch._C._dispatch_has_kernel_for_dispatch_key(f"seegera_fast::{name}{suffix}", key), name
 
 
 def test_operators_are_operations_or_their_backward_halves():
@@ -125,28 +151,28 @@ def test_without_a_gpu_the_reason_says_so():
 
 
 def test_a_cpu_tensor_takes_the_compiled_kernel(table):
-    assert backends.choose("everywhere", CPU) == "cpu"
-    assert backends.choose("on the cpu", CPU) == "cpu"
+    assert choice("everywhere", CPU) == "cpu"
+    assert choice("on the cpu", CPU) == "cpu"
 
 
-def test_a_cuda_tensor_takes_cuda_then_triton(table):
-    assert backends.choose("everywhere", CUDA) == "cuda"
-    assert backends.choose("in triton", CUDA) == "triton"
-    table["cuda"] = "the cuda library was not built"
-    assert backends.choose("everywhere", CUDA) == "triton"
+def test_a_cuda_tensor_takes_cuda_then_triton(table, lose):
+    assert choice("everywhere", CUDA) == "cuda"
+    assert choice("in triton", CUDA) == "triton"
+    lose(cuda="the cuda library was not built")
+    assert choice("everywhere", CUDA) == "triton"
 
 
 def test_what_has_no_kernel_takes_the_reference(table):
     for device in (CPU, CUDA, torch.device("meta")):
-        assert backends.choose("nowhere", device) == "reference"
-    assert backends.choose("on the cpu", CUDA) == "reference"
-    assert backends.choose("everywhere", torch.device("meta")) == "reference"
+        assert choice("nowhere", device) == "reference"
+    assert choice("on the cpu", CUDA) == "reference"
+    assert choice("everywhere", torch.device("meta")) == "reference"
 
 
-def test_a_gpu_kernel_that_is_missing_is_an_error_with_both_reasons(table):
-    table.update(cuda="the cuda library was not built", triton="Triton is not installed")
+def test_a_gpu_kernel_that_is_missing_is_an_error_with_both_reasons(table, lose):
+    lose(cuda="the cuda library was not built", triton="Triton is not installed")
     with pytest.raises(RuntimeError) as caught:
-        backends.choose("everywhere", CUDA)
+        choice("everywhere", CUDA)
     message = str(caught.value)
     for part in (
         "everywhere",
@@ -156,22 +182,22 @@ def test_a_gpu_kernel_that_is_missing_is_an_error_with_both_reasons(table):
     ):
         assert part in message
     with pytest.raises(RuntimeError) as caught:
-        backends.choose("in triton", CUDA)
+        choice("in triton", CUDA)
     assert "cuda: " not in str(caught.value)
 
 
-def test_a_cpu_library_that_is_missing_warns_once(table):
-    table["cpu"] = "the cpu library was not built"
+def test_a_cpu_library_that_is_missing_warns_once(table, lose):
+    lose(cpu="the cpu library was not built")
     with pytest.warns(UserWarning, match=r"without its compiled kernels \(the cpu library was not built\)"):
-        assert backends.choose("everywhere", CPU) == "reference"
+        assert choice("everywhere", CPU) == "reference"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert backends.choose("everywhere", CPU) == "reference"
-        assert backends.choose("on the cpu", CPU) == "reference"
+        assert choice("everywhere", CPU) == "reference"
+        assert choice("on the cpu", CPU) == "reference"
 
 
 def test_a_missing_library_leaves_the_results_as_they_are(monkeypatch, product, calls):
-    monkeypatch.setitem(backends._missing, "cpu", "the cpu library was not built")
+    monkeypatch.setattr(backends.CPU, "missing", "the cpu library was not built")
     monkeypatch.setattr(backends, "_warned", False)
     with pytest.warns(UserWarning, match="Reinstall it where a C"):
         result = ops.sparse_matmul(*product)
@@ -188,11 +214,11 @@ def test_an_unknown_backend(name):
         use_backend(name).__enter__()
 
 
-def test_a_missing_backend_cannot_be_forced(table):
-    table["cuda"] = "the cuda library was not built"
+def test_a_missing_backend_cannot_be_forced(table, lose):
+    lose(cuda="the cuda library was not built")
     with pytest.raises(RuntimeError, match="backend 'cuda' is not available: the cuda library was not built"):
         use_backend("cuda").__enter__()
-    assert backends._forced is None
+    assert backends.forced() is None
 
 
 def test_a_forced_backend_without_a_kernel_is_an_error(table):
@@ -200,9 +226,9 @@ def test_a_forced_backend_without_a_kernel_is_an_error(table):
         use_backend("cuda"),
         pytest.raises(RuntimeError, match="on the cpu: backend 'cuda' is forced and has no kernel"),
     ):
-        backends.choose("on the cpu", CUDA)
+        choice("on the cpu", CUDA)
     with use_backend("cpu"), pytest.raises(RuntimeError, match="nowhere: backend 'cpu' is forced and has no kernel"):
-        backends.choose("nowhere", CPU)
+        choice("nowhere", CPU)
 
 
 def test_a_forced_backend_on_another_device_is_an_error(table):
@@ -211,47 +237,151 @@ def test_a_forced_backend_on_another_device_is_an_error(table):
             use_backend(backend),
             pytest.raises(RuntimeError, match=f"'{backend}' is forced and runs on {wanted} tensors"),
         ):
-            backends.choose("everywhere", device)
+            choice("everywhere", device)
 
 
-def test_triton_in_the_interpreter_runs_on_cpu_tensors(table, monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+def test_triton_in_the_interpreter_runs_on_cpu_tensors_and_has_to_be_asked_for():
+    code = """
+import torch
+from seegera_fast import backends, use_backend
+cpu, cuda = torch.device("cpu"), torch.device("cuda")
+assert backends.choose("gcn", cpu) is not backends.TRITON
+with use_backend("triton"):
+    assert backends.choose("gcn", cpu) is backends.TRITON
+    try:
+        backends.choose("gcn", cuda)
+    except RuntimeError as error:
+        assert "runs on cpu tensors" in str(error)
+    else:
+        raise SystemExit("no error")
+"""
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=ROOT)
+
+
+def test_the_steps_of_a_triton_launcher_are_those_of_cuda_where_triton_is_not_forced(table, lose):
+    assert backends.choose("in triton", CUDA).steps is backends.CUDA
     with use_backend("triton"):
-        assert backends.choose("everywhere", CPU) == "triton"
-        with pytest.raises(RuntimeError, match="runs on cpu tensors"):
-            backends.choose("everywhere", CUDA)
-
-
-def test_what_a_launcher_in_triton_takes_besides(table):
-    """Never an error: a gradient is asked for inside and outside of use_backend."""
-    for backend in ("cpu", "cuda", "reference"):
-        with use_backend(backend):
-            assert backends.beside_triton("everywhere", CUDA) == "cuda"
-    assert backends.beside_triton("everywhere", CUDA) == "cuda"
-    assert backends.beside_triton("everywhere", CPU) == "triton"
-    assert backends.beside_triton("in triton", CUDA) == "triton"
-    with use_backend("triton"):
-        assert backends.beside_triton("everywhere", CUDA) == "triton"
-    table["cuda"] = "the cuda library was not built"
-    assert backends.beside_triton("everywhere", CUDA) == "triton"
+        assert backends.choose("in triton", CUDA).steps is None
+    lose(cuda="the cuda library was not built")
+    assert backends.choose("in triton", CUDA).steps is None
+    assert choice("in triton", CUDA) == "triton"
 
 
 def test_the_reference_can_always_be_forced(table):
     with use_backend("reference"):
         for name in ("everywhere", "nowhere"):
             for device in (CPU, CUDA):
-                assert backends.choose(name, device) == "reference"
+                assert choice(name, device) == "reference"
 
 
 def test_forced_backends_nest_and_are_restored_after_errors(table):
     with use_backend("reference"):
         with use_backend("cpu"):
-            assert backends.choose("everywhere", CPU) == "cpu"
-        assert backends.choose("everywhere", CPU) == "reference"
+            assert choice("everywhere", CPU) == "cpu"
+        assert choice("everywhere", CPU) == "reference"
         with pytest.raises(KeyError), use_backend("triton"):
             raise KeyError
-        assert backends.choose("everywhere", CPU) == "reference"
-    assert backends.choose("everywhere", CPU) == "cpu"
+        assert choice("everywhere", CPU) == "reference"
+    assert choice("everywhere", CPU) == "cpu"
+
+
+def test_blocks_may_be_left_in_any_order(table):
+    first, second, third = (use_backend(name) for name in ("cpu", "reference", "cpu"))
+    first.__enter__()
+    second.__enter__()
+    third.__enter__()
+    second.__exit__(None, None, None)
+    assert choice("everywhere", CPU) == "cpu"
+    third.__exit__(None, None, None)
+    assert backends.forced() is backends.CPU
+    first.__exit__(None, None, None)
+    assert backends.forced() is None
+    assert backends._blocks.get() == ()
+    assert backends._active_blocks == []
+    assert backends._forced_when_compiling is None
+
+
+def test_threads_do_not_see_the_blocks_of_others(table):
+    inside, leave, seen = threading.Event(), threading.Event(), {}
+
+    def other():
+        seen["before"] = backends.forced()
+        with use_backend("cpu"):
+            inside.set()
+            leave.wait(10)
+            seen["inside"] = backends.forced()
+        seen["after"] = backends.forced()
+
+    with use_backend("reference"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert inside.wait(10)
+        assert backends.forced() is backends.REFERENCE
+        leave.set()
+        thread.join()
+        assert backends.forced() is backends.REFERENCE
+    assert seen == {"before": None, "inside": backends.CPU, "after": None}
+    assert backends._active_blocks == []
+
+
+def test_tasks_do_not_see_the_blocks_of_others(table):
+    async def task(name, pause):
+        with use_backend(name):
+            for _ in range(3):
+                await asyncio.sleep(pause)
+                assert backends.forced().name == name
+
+    async def both():
+        await asyncio.gather(task("cpu", 0.001), task("reference", 0.0015))
+
+    asyncio.run(both())
+    assert backends.forced() is None
+
+
+def test_a_block_that_another_thread_leaves_holds_nowhere(table):
+    """As when the garbage collector of another thread ends a generator."""
+    block = use_backend("cpu")
+    block.__enter__()
+    thread = threading.Thread(target=lambda: block.__exit__(None, None, None))
+    thread.start()
+    thread.join()
+    assert backends.forced() is None
+
+
+@pytest.mark.skipif(not backends.info()["cpu"]["available"], reason="the CPU kernels are not there")
+@pytest.mark.parametrize("backward_in", ["reference", None])
+def test_backward_takes_what_forward_took(product, calls, backward_in):
+    matrix, dense = product
+    dense.requires_grad_()
+    with use_backend("cpu"):
+        out = ops.sparse_matmul(matrix, dense)
+    ran = []
+    through = Operator.run
+
+    def record(operator, backend, flat):
+        ran.append(backend)
+        return through(operator, backend, flat)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.setattr(Operator, "run", record)
+        if backward_in is not None:
+            stack.enter_context(use_backend(backward_in))
+        out.sum().backward()
+    assert ran == [backends.CPU]
+
+
+def test_a_compiled_function_follows_the_block(product, calls):
+    """torch.compile can't read a context variable; it is told of the process's blocks."""
+    compiled = torch.compile(ops.sparse_matmul, fullgraph=True, backend="eager")
+    torch.compiler.reset()
+    want = reference.sparse_matmul(*product)
+    with use_backend("reference"):
+        assert_same_bits(compiled(*product), want)
+    assert calls == []
+    compiled(*product)
+    assert calls == ([] if backends.CPU.missing else ["cpu"])
 
 
 def test_the_forced_reference_calls_no_operator(product, calls):

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import seegera_fast as sf
 from seegera_fast import backends
 from seegera_fast.capture import check_capturable
+from seegera_fast.registry import OPERATORS
 from seegera_fast.seeds import SeedSlots, derive_seed, seed_tensor
 
 SMALL = {"embedding_dim": 6, "hidden_dim": 5, "noise_dim": 3}
@@ -153,7 +154,7 @@ class Launches(TorchDispatchMode):
             module = importlib.import_module(f"seegera_fast.kernels.triton.{name.removesuffix('_backward')}")
             before, self._operator = self._operator, name
             with self:
-                out = getattr(module, name)(*args, **kwargs)
+                out = getattr(module, name)(**OPERATORS[name].named(args, kwargs))
             self._operator = before
             return out
         out = function(*args, **kwargs)

@@ -510,7 +510,7 @@ def test_debug_shows_the_traceback(run, tmp_path):
 
 
 def test_unavailable_backend_is_refused_with_the_reason(run, own, tmp_path, monkeypatch):
-    monkeypatch.setitem(sf.backends._missing, "cuda", "a reason")
+    monkeypatch.setattr(sf.backends.CUDA, "missing", "a reason")
     refused(run("train", *own, "--backend", "cuda", "--out", tmp_path / "out"), "'cuda'", "a reason")
 
 

@@ -195,20 +195,20 @@ def test_a_rectangular_matrix_is_refused():
     reason="needs Triton's interpreter and the CPU library",
 )
 def test_the_cuda_library_propagates_where_it_is_chosen(monkeypatch):
-    """Unless Triton is forced. On a CPU the operator of the other columns stands in for the CUDA library's."""
+    """On a CPU the operator of the compiled columns stands in for the CUDA library's."""
     matrix = cases.graph("random").propagation
     hidden, weight = normal(17, 2, 5).requires_grad_(), normal(5, 4, seed=1)
     ran, call = [], Operator.__call__
 
-    def run(operator, backend, *arguments):
-        ran.append((operator.name, backend))
-        return call(operator, backend, *arguments)
+    def run(operator, backend, **arguments):
+        ran.append((operator.name, backend.name))
+        return call(operator, backend, **arguments)
 
     monkeypatch.setattr(Operator, "__call__", run)
     with use_backend("triton"):
         want = ops.gcn(matrix, hidden, weight)
         assert ran == [("gcn", "triton")]
-        monkeypatch.setattr(backends, "beside_triton", lambda operation, device: "cuda")
+        monkeypatch.setattr(backends.TRITON, "steps", backends.CUDA)
         got = ops.gcn(matrix, hidden, weight)
         torch.autograd.grad(got.sum(), hidden)
     assert ran.count(("sparse_matmul", "cuda")) == 2

@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse
 import torch
 from cases import normal
+from seegera_fast.kernels.cpu.layout import DENSE_SHARE, DENSE_SIZE, layout
 from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import Graph, SparseMatrix, ops, reference, use_backend
 from seegera_fast.masking import mask_features
-from seegera_fast.sparse_matrix import DENSE_SHARE, DENSE_SIZE
 
 
 def random_matrix(share, rows=170, columns=130):
@@ -19,25 +19,32 @@ def random_matrix(share, rows=170, columns=130):
     return SparseMatrix.from_any(present.reshape(rows, columns) * 1.5)
 
 
-@pytest.mark.parametrize(("share", "layout"), [(0.0, "sparse"), (0.2, "sparse"), (0.3, "dense"), (1.0, "dense")])
-def test_the_share_of_non_zeros_decides(share, layout):
+@pytest.mark.parametrize(("share", "chosen"), [(0.0, "sparse"), (0.2, "sparse"), (0.3, "dense"), (1.0, "dense")])
+def test_the_share_of_non_zeros_decides(share, chosen):
     matrix = random_matrix(share)
-    assert matrix.layout == layout
-    assert matrix.transposed.layout == layout
+    assert matrix.layout == "auto"
+    assert layout(matrix) == chosen
+    assert layout(matrix.transposed) == chosen
 
 
 def test_exactly_at_the_crossover():
     size = DENSE_SIZE // 64
     values = np.zeros((64, size), dtype=np.float32)
     values.flat[: int(DENSE_SHARE * values.size)] = 1
-    assert SparseMatrix.from_any(values).layout == "dense"
+    assert layout(SparseMatrix.from_any(values)) == "dense"
     values.flat[0] = 0
-    assert SparseMatrix.from_any(values).layout == "sparse"
+    assert layout(SparseMatrix.from_any(values)) == "sparse"
 
 
 def test_a_small_matrix_is_sparse():
-    assert SparseMatrix.from_any(np.ones((127, 129))).layout == "sparse"
-    assert SparseMatrix.from_any(np.ones((128, 128))).layout == "dense"
+    assert layout(SparseMatrix.from_any(np.ones((127, 129)))) == "sparse"
+    assert layout(SparseMatrix.from_any(np.ones((128, 128)))) == "dense"
+
+
+def test_what_is_asked_for_is_done():
+    assert layout(random_matrix(1.0).with_layout("sparse")) == "sparse"
+    assert layout(random_matrix(0.0).with_layout("dense")) == "dense"
+    assert layout(random_matrix(1.0).with_layout("sparse").with_layout("auto")) == "dense"
 
 
 @pytest.mark.parametrize("forced", ["sparse", "dense"])
@@ -59,7 +66,7 @@ def test_forced_for_all_that_follows(forced, transposed_first):
         "masked, columns normalised": mask_features(matrix, 0.5, 3).transposed.row_normalized,
     }
     assert {name: follower.layout for name, follower in followers.items()} == dict.fromkeys(followers, forced)
-    assert chosen.layout == "sparse"
+    assert chosen.layout == "auto"
     for part in ("rowptr", "col", "values"):
         assert getattr(matrix, part) is getattr(chosen, part)
         assert_same_bits(getattr(matrix.transposed, part), getattr(chosen.transposed, part))
@@ -73,12 +80,8 @@ def test_a_symmetric_matrix_stays_symmetric():
 
 @pytest.mark.parametrize("wrong", ["csr", None, 1])
 def test_another_layout(wrong):
-    with pytest.raises(ValueError, match=rf"layout: got {wrong!r}, want one of 'sparse', 'dense'"):
+    with pytest.raises(ValueError, match=rf"layout: got {wrong!r}, want one of 'auto', 'sparse', 'dense'"):
         random_matrix(0.1).with_layout(wrong)
-
-
-def test_on_another_device_a_matrix_is_sparse():
-    assert random_matrix(1.0).to(device="meta").layout == "sparse"
 
 
 def test_the_dense_form_is_made_once():
@@ -89,7 +92,7 @@ def test_the_dense_form_is_made_once():
 
 def test_a_graph_keeps_the_layout_of_its_features():
     graph = cases.large_graph()
-    assert graph.features.layout == "sparse"
+    assert graph.features.layout == "auto"
     forced = graph.with_features(graph.features.with_layout("dense"))
     assert forced.features.layout == "dense"
     assert forced.to(dtype=torch.float32).features.layout == "dense"

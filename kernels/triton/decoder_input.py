@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import torch
 
+from seegera_fast.registry import Parts, Transposed
+
 from . import dropout
 from .common.layer import add_product, product, product_over_lines
 from .common.lines import with_contiguous_lines
@@ -40,12 +42,7 @@ def dropped_lines(
 
 
 def decoder_input(
-    rowptr: torch.Tensor,
-    col: torch.Tensor,
-    values: torch.Tensor,
-    rowptr_t: torch.Tensor,
-    col_t: torch.Tensor,
-    values_t: torch.Tensor,
+    weights: Parts,
     z_nodes: torch.Tensor,
     z_features: torch.Tensor,
     weight: torch.Tensor,
@@ -55,13 +52,12 @@ def decoder_input(
     seed: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``[n, J, h]``, and the average ``[n, J, d]`` where it comes first, else empty; see ``ops.decoder_input``."""
-    averaging = (rowptr, col, values)
     draws, depth = z_nodes.shape[1:]
     if not average_first:
-        out = propagated(averaging, product(z_features, weight[depth:]))
+        out = propagated(weights, product(z_features, weight[depth:]))
         add_product(out, z_nodes, weight[:depth])
         return out, z_nodes.new_empty((0, draws, depth))
-    averaged = propagated(averaging, z_features)
+    averaged = propagated(weights, z_features)
     if scale != 1:
         return product(dropped_lines(z_nodes, averaged, threshold, scale, seed), weight), averaged
     out = product(z_nodes, weight[:depth])
@@ -71,9 +67,7 @@ def decoder_input(
 
 def decoder_input_backward(
     gradient: torch.Tensor,
-    rowptr_t: torch.Tensor,
-    col_t: torch.Tensor,
-    values_t: torch.Tensor,
+    weights: Transposed,
     z_nodes: torch.Tensor,
     z_features: torch.Tensor,
     averaged: torch.Tensor,
@@ -82,8 +76,8 @@ def decoder_input_backward(
     threshold: int,
     scale: float,
     seed: torch.Tensor,
-    nodes_wanted: bool,
-    features_wanted: bool,
+    z_nodes_wanted: bool,
+    z_features_wanted: bool,
     weight_wanted: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of z_nodes, z_features and weight, each empty where it is not wanted.
@@ -91,18 +85,17 @@ def decoder_input_backward(
     Args:
         averaged: the second result of ``decoder_input``.
     """
-    averaging_t = (rowptr_t, col_t, values_t)
     gradient = gradient.contiguous()
     draws, depth = z_nodes.shape[1:]
     of_nodes = z_nodes.new_empty((0, draws, depth))
     of_features = z_features.new_empty((0, draws, depth))
     of_weight = weight.new_empty((2 * depth if weight_wanted else 0, weight.shape[1]))
-    if nodes_wanted:
+    if z_nodes_wanted:
         of_nodes = product(gradient, weight[:depth].t())
     if average_first:
-        of_averaged = product(gradient, weight[depth:].t()) if features_wanted else None
+        of_averaged = product(gradient, weight[depth:].t()) if z_features_wanted else None
         if scale != 1:
-            of_both = of_nodes if nodes_wanted else None, of_averaged
+            of_both = of_nodes if z_nodes_wanted else None, of_averaged
             if weight_wanted:
                 joined = dropped_lines(z_nodes, averaged, threshold, scale, seed, *of_both)
                 product_over_lines(joined, gradient, of_weight)
@@ -114,13 +107,13 @@ def decoder_input_backward(
             product_over_lines(z_nodes, gradient, of_weight[:depth])
             product_over_lines(averaged, gradient, of_weight[depth:])
         if of_averaged is not None:
-            of_features = propagated(averaging_t, of_averaged)
+            of_features = propagated(weights, of_averaged)
         return of_nodes, of_features, of_weight
     if weight_wanted:
         product_over_lines(z_nodes, gradient, of_weight[:depth])
-    if features_wanted or weight_wanted:
-        of_product = propagated(averaging_t, gradient)
-        if features_wanted:
+    if z_features_wanted or weight_wanted:
+        of_product = propagated(weights, gradient)
+        if z_features_wanted:
             of_features = product(of_product, weight[depth:].t())
         if weight_wanted:
             product_over_lines(z_features, of_product, of_weight[depth:])

@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from seegera_fast.registry import Rows, Transposed
+
 from . import feature_likelihood_chunks, feature_likelihood_squares
 from .common import OPTIONS, compiled_as
 from .feature_likelihood_chunks import by_chunks
@@ -25,17 +27,13 @@ def feature_likelihood(
     hidden: torch.Tensor,
     weight: torch.Tensor,
     log_var_weight: torch.Tensor | None,
-    rowptr: torch.Tensor,
-    col: torch.Tensor,
-    values: torch.Tensor,
-    rowptr_t: torch.Tensor | None,
-    col_t: torch.Tensor | None,
-    values_t: torch.Tensor | None,
+    features: Rows,
+    flipped: Transposed | None,
     pos_weight: torch.Tensor,
     likelihood: int,
-    hidden_gradient: bool,
-    weight_gradient: bool,
-    log_var_gradient: bool,
+    hidden_wanted: bool,
+    weight_wanted: bool,
+    log_var_wanted: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The value ``[samples]`` and its gradients for an upstream of one.
 
@@ -46,10 +44,10 @@ def feature_likelihood(
         hidden: ``[rows, samples, width]``, any strides, as the weights.
         weight: ``[width, columns]``, or one for each sample, ``[samples, width, columns]``.
         log_var_weight: gaussian: ``[width, columns]``.
-        rowptr, col, values: X, ``rows x columns``.
-        rowptr_t, col_t, values_t: its transpose: mse by squares, on a device that can; without: by chunks.
+        features: X, ``rows x columns``.
+        flipped: its transpose: mse by squares, on a device that can; without: by chunks.
         pos_weight: ``[1]`` float64.
-        likelihood: a place in LIKELIHOODS.
+        likelihood: an index of LIKELIHOODS.
     """
     (rows, samples, width), columns = hidden.shape, weight.shape[-1]
     dtype = torch.promote_types(hidden.dtype, torch.float32)
@@ -61,17 +59,17 @@ def feature_likelihood(
         return make(size, dtype=dtype)
 
     gradients = (
-        gradient(hidden_gradient, rows),
-        gradient(weight_gradient, columns),
-        gradient(log_var_gradient, columns),
+        gradient(hidden_wanted, rows),
+        gradient(weight_wanted, columns),
+        gradient(log_var_wanted, columns),
     )
     if rows * columns == 0:
         return hidden.new_zeros(samples, dtype=dtype), *gradients
     by_hidden, by_weight, by_log_var = (
         tensor if wanted else None
-        for tensor, wanted in zip(gradients, (hidden_gradient, weight_gradient, log_var_gradient), strict=True)
+        for tensor, wanted in zip(gradients, (hidden_wanted, weight_wanted, log_var_wanted), strict=True)
     )
-    squares = rowptr_t is not None and multiplies_fast(hidden)
+    squares = flipped is not None and multiplies_fast(hidden)
     if hidden.device.type == "cpu" or squares:
         # The interpreter's processor has no products of bfloat16 with sums in float32; squares would lose too much.
         hidden, weight = hidden.to(dtype), weight.to(dtype)
@@ -80,15 +78,13 @@ def feature_likelihood(
         hidden = hidden.contiguous()
     with torch.cuda.device_of(hidden):
         if squares:
-            total = by_squares(hidden, weight, rowptr, col, values, rowptr_t, col_t, values_t, by_hidden, by_weight)
+            total = by_squares(hidden, weight, *features, *flipped, by_hidden, by_weight)
         else:
             total = by_chunks(
                 hidden,
                 weight,
                 log_var_weight,
-                rowptr,
-                col,
-                values,
+                *features,
                 pos_weight,
                 likelihood,
                 by_hidden,
@@ -179,19 +175,19 @@ def scaled_weight(gradient: torch.Tensor, upstream: torch.Tensor, shared: bool) 
 
 
 def feature_likelihood_backward(
-    upstream: torch.Tensor,
-    hidden_gradient: torch.Tensor,
-    weight_gradient: torch.Tensor,
-    log_var_gradient: torch.Tensor,
+    gradient: torch.Tensor,
+    hidden_unit: torch.Tensor,
+    weight_unit: torch.Tensor,
+    log_var_unit: torch.Tensor,
     shared_weight: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients for an upstream of one, times the upstream ``[samples]``, in the shapes of their arguments."""
-    upstream = upstream.contiguous()
+    upstream = gradient.contiguous()
     with torch.cuda.device_of(upstream):
         return (
-            scaled(hidden_gradient, upstream),
-            scaled_weight(weight_gradient, upstream, shared_weight),
-            scaled_weight(log_var_gradient, upstream, True),
+            scaled(hidden_unit, upstream),
+            scaled_weight(weight_unit, upstream, shared_weight),
+            scaled_weight(log_var_unit, upstream, True),
         )
 
 

@@ -13,6 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
+from seegera_fast.registry import Rows
+
 from .common import OPTIONS, compiled_as
 from .common.propagation import propagated
 from .common.rows import ends_of_rows
@@ -163,7 +165,7 @@ def by_squares(
     crossed = partial.sum(dim=(1, 2))
     weight_grams = [gram_matrix(by_feature[:, j]) for j in range(by_feature.shape[1])]
     if weight_gradient is not None:
-        product_t = propagated((rowptr_t, col_t, values_t), hidden)
+        product_t = propagated(Rows(rowptr_t, col_t, values_t), hidden)
     totals = []
     for sample in range(samples):
         own = 0 if shared else sample

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import torch
 
+from seegera_fast.registry import Parts, Transposed
+
 from .common import layer
 from .common.layer import finish, gradient_of_sums, product, product_over_lines
 from .common.lines import with_contiguous_lines
@@ -32,12 +34,7 @@ def dropped(
 
 
 def gcn(
-    rowptr: torch.Tensor | None,
-    col: torch.Tensor | None,
-    values: torch.Tensor | None,
-    rowptr_t: torch.Tensor | None,
-    col_t: torch.Tensor | None,
-    values_t: torch.Tensor | None,
+    propagation: Parts | None,
     hidden: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -47,7 +44,6 @@ def gcn(
     activation: int,
 ) -> torch.Tensor:
     """``[n, S, d]``; see ``ops.gcn``. The transpose serves the backward pass."""
-    propagation = (rowptr, col, values)
     left = dropped(hidden, threshold, scale, seed)
     if weight.shape[1] <= weight.shape[0]:
         out = propagated(propagation, product(left, weight))
@@ -60,9 +56,7 @@ def gcn(
 def gcn_backward(
     gradient: torch.Tensor,
     output: torch.Tensor | None,
-    rowptr_t: torch.Tensor | None,
-    col_t: torch.Tensor | None,
-    values_t: torch.Tensor | None,
+    propagation: Transposed | None,
     hidden: torch.Tensor,
     weight: torch.Tensor,
     threshold: int,
@@ -81,7 +75,7 @@ def gcn_backward(
     of_bias = of_bias.reshape(width if bias_wanted else 0)
     if not (hidden_wanted or weight_wanted):
         return of_hidden, of_weight, of_bias
-    of_product = propagated((rowptr_t, col_t, values_t), of_sums)
+    of_product = propagated(propagation, of_sums)
     if hidden_wanted:
         of_hidden = product(of_product, weight.t())
     if weight_wanted:

@@ -127,17 +127,17 @@ def scale_block(count: int, device: str) -> int:
     return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 1024
 
 
-def link_likelihood_backward(gradient: torch.Tensor, upstream: torch.Tensor) -> torch.Tensor:
-    """The gradient of z, ``[nodes, samples, width]``: that for an upstream of one, times the upstream ``[samples]``."""
-    samples, nodes, width = gradient.shape
-    out = gradient.new_empty((nodes, samples, width))
+def link_likelihood_backward(unit: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient of z, ``[nodes, samples, width]``: that for an upstream of one, times ``gradient`` ``[samples]``."""
+    samples, nodes, width = unit.shape
+    out = unit.new_empty((nodes, samples, width))
     if out.numel() == 0:
         return out
-    block = scale_block(out.numel(), gradient.device.type)
-    with torch.cuda.device_of(gradient):
+    block = scale_block(out.numel(), unit.device.type)
+    with torch.cuda.device_of(unit):
         scale_kernel[triton.cdiv(out.numel(), block),](
+            unit.contiguous(),
             gradient.contiguous(),
-            upstream.contiguous(),
             out,
             out.numel(),
             nodes,

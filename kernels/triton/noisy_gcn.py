@@ -20,11 +20,13 @@ import torch
 import triton
 import triton.language as tl
 
+from seegera_fast.registry import Parts
+
 from .common import OPTIONS, compiled_as, layer
 from .common.hubs import ends_but_of_hubs, hub_segments, places_of, row_of
 from .common.layer import finish, gradient_of_sums
 from .common.math import bits_of, number_of
-from .common.propagation import Matrix, propagated
+from .common.propagation import Matrix, flipped, propagated
 from .common.random import DROPOUT, happens, word_at
 from .draw_noise import draw_noise
 from .dropout import drop_lines
@@ -273,7 +275,7 @@ def kept_product(
         matrix: X, or its transpose.
     """
     transposed = dense.ndim == 3
-    rowptr, col, values = matrix
+    rowptr, col, values = matrix[:3]
     rows, width = out.shape[0], out.shape[-1]
     draws = dense.shape[1] if transposed else out.shape[1]
     blocks = block_sizes(max(1, rows), max(1, width), out.device.type)
@@ -297,7 +299,7 @@ def kept_product(
 
 
 def propagated_noise(
-    propagation: Matrix,
+    propagation: Matrix | None,
     rows: int,
     draws: int,
     noise_dim: int,
@@ -320,18 +322,8 @@ def propagated_noise(
 
 
 def noisy_gcn(
-    rowptr: torch.Tensor | None,
-    col: torch.Tensor | None,
-    values: torch.Tensor | None,
-    rowptr_t: torch.Tensor | None,
-    col_t: torch.Tensor | None,
-    values_t: torch.Tensor | None,
-    x_rowptr: torch.Tensor,
-    x_col: torch.Tensor,
-    x_values: torch.Tensor,
-    x_rowptr_t: torch.Tensor,
-    x_col_t: torch.Tensor,
-    x_values_t: torch.Tensor,
+    propagation: Parts | None,
+    features: Parts,
     weight: torch.Tensor,
     noise_weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -343,8 +335,7 @@ def noisy_gcn(
     activation: int,
 ) -> torch.Tensor:
     """``[n, S, h]``; see ``ops.noisy_gcn``. The transposes serve the backward pass."""
-    propagation, features = (rowptr, col, values), (x_rowptr, x_col, x_values)
-    rows, (num_columns, width) = x_rowptr.numel() - 1, weight.shape
+    rows, (num_columns, width) = features.rowptr.numel() - 1, weight.shape
     noise_dim = noise_weight.shape[0]
     noise = propagated_noise(
         propagation,
@@ -371,18 +362,8 @@ def noisy_gcn(
 def noisy_gcn_backward(
     gradient: torch.Tensor,
     output: torch.Tensor | None,
-    rowptr: torch.Tensor | None,
-    col: torch.Tensor | None,
-    values: torch.Tensor | None,
-    rowptr_t: torch.Tensor | None,
-    col_t: torch.Tensor | None,
-    values_t: torch.Tensor | None,
-    x_rowptr: torch.Tensor,
-    x_col: torch.Tensor,
-    x_values: torch.Tensor,
-    x_rowptr_t: torch.Tensor,
-    x_col_t: torch.Tensor,
-    x_values_t: torch.Tensor,
+    propagation: Parts | None,
+    features: Parts,
     noise_dim: int,
     seed: torch.Tensor,
     noise_threshold: int,
@@ -394,9 +375,9 @@ def noisy_gcn_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of weight, noise_weight and bias; the first and the last are empty where they are not wanted."""
     rows, draws, width = gradient.shape
-    num_columns = x_rowptr_t.numel() - 1
+    num_columns = features.rowptr_t.numel() - 1
     noise = propagated_noise(
-        (rowptr, col, values),
+        propagation,
         rows,
         draws,
         noise_dim,
@@ -410,12 +391,11 @@ def noisy_gcn_backward(
     of_sums, summed = gradient_of_sums(gradient, output, activation, noise=noise, added=scale == 1)
     of_weight = gradient.new_empty((num_columns if weight_wanted else 0, width))
     if weight_wanted:
-        of_product = propagated((rowptr_t, col_t, values_t), of_sums)
-        features_t = (x_rowptr_t, x_col_t, x_values_t)
+        of_product = propagated(flipped(propagation), of_sums)
         if scale != 1:
-            kept_product(features_t, of_product, of_weight, threshold, scale, seed)
+            kept_product(features.flipped, of_product, of_weight, threshold, scale, seed)
         else:
-            of_weight = propagated(features_t, of_product)
+            of_weight = propagated(features.flipped, of_product)
     # The results of an operator must not share memory.
     of_bias = summed[noise_dim].clone() if bias_wanted else gradient.new_empty(0)
     return of_weight, summed[:noise_dim], of_bias

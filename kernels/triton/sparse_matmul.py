@@ -14,6 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
+from seegera_fast.registry import Parts
+
 from .common import OPTIONS, compiled_as
 from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places, places_of
 
@@ -171,24 +173,14 @@ def launch_product(
         add_up_hubs(rowptr, partial[None], starts, out[None], nnz, CHUNK, *block, add=False)
 
 
-def sparse_matmul(
-    rowptr: torch.Tensor,
-    col: torch.Tensor,
-    values: torch.Tensor,
-    rowptr_t: torch.Tensor,
-    col_t: torch.Tensor,
-    values_t: torch.Tensor,
-    dense: torch.Tensor,
-) -> torch.Tensor:
+def sparse_matmul(matrix: Parts, dense: torch.Tensor) -> torch.Tensor:
     """``matrix @ dense``, of shape ``[rows, width]``, contiguous, in the dtype of the values (float32 or float64).
 
     Args:
-        rowptr: ``[rows + 1]`` int64.
-        col: ``[nnz]`` int64.
-        values: ``[nnz]``.
-        rowptr_t, col_t, values_t: the transpose, for the backward pass alone.
+        matrix: row pointers and columns int64; its transpose is for the backward pass alone.
         dense: ``[cols, width]``, any strides.
     """
+    rowptr, col, values = matrix[:3]
     rows, width = rowptr.numel() - 1, dense.shape[1]
     out = dense.new_empty((rows, width))
     if width > 1 and dense.stride(1) != 1:

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 from .mixture_density import fake_gradients
 
 
-def _fake(z, means, log_var):
+def _fake(z, means):
     return z.new_empty(z.shape[1], means.shape[1] - z.shape[1] + 1)
 
 
-def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
-    return call("component_log_density_backward", *ctx.saved_tensors, gradient)
-
-
-OPERATOR = Operator(
-    "component_log_density(Tensor z, Tensor means, Tensor log_var) -> Tensor",
-    columns=("cpu", "triton"),
-    fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-Operator(
+_BACKWARD = Operator(
     "component_log_density_backward(Tensor z, Tensor means, Tensor log_var, Tensor gradient)"
-    " -> (Tensor, Tensor, Tensor)",
+    " -> (Tensor z, Tensor means, Tensor log_var)",
     columns=("cpu", "triton"),
     fake=fake_gradients,
-    backward=once_differentiable("component_log_density"),
+)
+
+OPERATOR = Operator(
+    "component_log_density(Tensor z, Tensor means, Tensor log_var) -> Tensor densities",
+    columns=("cpu", "triton"),
+    fake=_fake,
+    backward=_BACKWARD,
 )
 
 
@@ -57,6 +46,6 @@ def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.T
     """
     checks.mixture(z, means, log_var)
     backend = backends.choose("component_log_density", z.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.component_log_density(z, means, log_var)
-    return OPERATOR(backend, z, means, log_var)
+    return OPERATOR(backend, z=z, means=means, log_var=log_var)

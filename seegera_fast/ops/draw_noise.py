@@ -13,12 +13,13 @@ from ..registry import Operator
 from ..seeds import seed_tensor
 
 
-def _fake(seed, num_rows, num_draws, noise_dim, threshold, dtype):
+def _fake(seed, num_rows, num_draws, noise_dim, dtype):
     return seed.new_empty(num_rows, num_draws, noise_dim, dtype=dtype)
 
 
 OPERATOR = Operator(
-    "draw_noise(Tensor seed, int num_rows, int num_draws, int noise_dim, int threshold, ScalarType dtype) -> Tensor",
+    "draw_noise(Tensor seed, int num_rows, int num_draws, int noise_dim, int threshold, ScalarType dtype)"
+    " -> Tensor noise",
     columns=("cpu", "triton"),
     fake=_fake,
 )
@@ -60,6 +61,14 @@ def draw_noise(
         raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
     seed = seed_tensor(seed, device)
     backend = backends.choose("draw_noise", seed.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.draw_noise(seed, num_rows, num_draws, noise_dim, prob, dtype=dtype)
-    return OPERATOR(backend, seed, num_rows, num_draws, noise_dim, threshold(prob), dtype)
+    return OPERATOR(
+        backend,
+        seed=seed,
+        num_rows=num_rows,
+        num_draws=num_draws,
+        noise_dim=noise_dim,
+        threshold=threshold(prob),
+        dtype=dtype,
+    )

@@ -12,12 +12,12 @@ from ..registry import Operator
 from ..seeds import seed_tensor
 
 
-def _fake(seed, stream, count, chosen):
+def _fake(seed, count):
     return seed.new_empty(count, dtype=torch.bool)
 
 
 OPERATOR = Operator(
-    "draw_subset(Tensor seed, int stream, int count, int chosen) -> Tensor",
+    "draw_subset(Tensor seed, int stream, int count, int chosen) -> Tensor drawn",
     columns=("cpu", "cuda", "triton"),
     fake=_fake,
 )
@@ -26,9 +26,9 @@ OPERATOR = Operator(
 def draw(seed: torch.Tensor, count: int, chosen: int, stream: str) -> torch.Tensor:
     """``draw_subset`` of arguments that have been checked, on the device of the seed."""
     backend = backends.choose("draw_subset", seed.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.draw_subset(seed, count, chosen, stream=stream)
-    return OPERATOR(backend, seed, STREAMS[stream], count, chosen)
+    return OPERATOR(backend, seed=seed, stream=STREAMS[stream], count=count, chosen=chosen)
 
 
 def draw_subset(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
@@ -12,26 +10,20 @@ from ..registry import Operator
 from ..seeds import seed_tensor
 
 
-def _fake(values, threshold, scale, seed):
+def _fake(values):
     return values.new_empty(values.shape)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    _, ctx.threshold, ctx.scale, seed = inputs
-    ctx.save_for_backward(seed)
-
-
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
-    # Linear, and the mask is addressed by the seed: the gradient is dropped in the same places.
-    return call("dropout", gradient, ctx.threshold, ctx.scale, *ctx.saved_tensors), None, None, None
+def _values_gradient(call, gradient, threshold, scale, seed):
+    # Linear, and the mask is addressed by the seed: the same elements of the gradient are dropped.
+    return call("dropout", values=gradient, threshold=threshold, scale=scale, seed=seed)
 
 
 OPERATOR = Operator(
-    "dropout(Tensor values, int threshold, float scale, Tensor seed) -> Tensor",
+    "dropout(Tensor values, int threshold, float scale, Constant seed) -> Tensor dropped",
     columns=("cpu", "triton"),
     fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
+    backward={"values": _values_gradient},
 )
 
 
@@ -50,8 +42,14 @@ def dropout(values: torch.Tensor, rate: float, seed: int | torch.Tensor) -> torc
     checks.probability("rate", rate)
     checks.seed(seed, values.device)
     backend = backends.choose("dropout", values.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.dropout(values, rate, seed)
     if rate == 0:
         return values
-    return OPERATOR(backend, values, threshold(rate), 1 / (1 - rate), seed_tensor(seed, values.device))
+    return OPERATOR(
+        backend,
+        values=values,
+        threshold=threshold(rate),
+        scale=1 / (1 - rate),
+        seed=seed_tensor(seed, values.device),
+    )

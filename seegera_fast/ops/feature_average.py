@@ -33,7 +33,7 @@ def feature_average(features: SparseMatrix, values: torch.Tensor, *, to: str = "
     checks.choice("to", to, ("features", "nodes"))
     checks.tensor("values", values, shape=(features.shape[0 if to == "features" else 1], None, None))
     checks.same_kind(values=values, features=features)
-    if backends.choose("feature_average", values.device) == "reference":
+    if backends.choose("feature_average", values.device) is backends.REFERENCE:
         return reference.feature_average(features, values, to=to)
     averaged = features.transposed if to == "features" else features
     return sparse_matmul(averaged.row_normalized, values)

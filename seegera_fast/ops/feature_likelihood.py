@@ -2,63 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 from ..sparse_matrix import SparseMatrix
 
-# The kernels take a likelihood by its place in here.
+# The kernels take a likelihood by its index.
 LIKELIHOODS = ("bernoulli", "mse", "gaussian")
 
 
-def _fake(
-    hidden,
-    weight,
-    log_var_weight,
-    rowptr,
-    col,
-    values,
-    rowptr_t,
-    col_t,
-    values_t,
-    pos_weight,
-    likelihood,
-    hidden_gradient,
-    weight_gradient,
-    log_var_gradient,
-):
+def _fake(hidden, weight, hidden_wanted, weight_wanted, log_var_wanted):
     num_nodes, num_samples, width = hidden.shape
     num_features = weight.shape[-1]
     sizes = (
         (num_samples,),
-        (num_nodes if hidden_gradient else 0, num_samples, width),
-        (num_features if weight_gradient else 0, num_samples, width),
-        (num_features if log_var_gradient else 0, num_samples, width),
+        (num_nodes if hidden_wanted else 0, num_samples, width),
+        (num_features if weight_wanted else 0, num_samples, width),
+        (num_features if log_var_wanted else 0, num_samples, width),
     )
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     return tuple(hidden.new_empty(size, dtype=dtype) for size in sizes)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    ctx.save_for_backward(*output[1:])
-    ctx.shared_weight = inputs[1].ndim == 2
-    ctx.dtype = inputs[0].dtype
-    ctx.set_materialize_grads(False)
+def _fake_backward(hidden_unit, weight_unit, log_var_unit, shared_weight):
+    def by_columns(gradient, shared):
+        num_features, num_samples, width = gradient.shape
+        return gradient.new_empty((width, num_features) if shared else (num_samples, width, num_features))
 
-
-def _backward(call: Any, ctx: Any, upstream: torch.Tensor | None, *_: None):
-    if upstream is None:
-        return (None,) * 14
-    gradients = call("feature_likelihood_backward", upstream, *ctx.saved_tensors, ctx.shared_weight)
-    wanted = ctx.needs_input_grad[:3]
     return (
-        *(gradient.to(ctx.dtype) if want else None for gradient, want in zip(gradients, wanted, strict=True)),
-        *(None,) * 11,
+        hidden_unit.new_empty(hidden_unit.shape),
+        by_columns(weight_unit, shared_weight),
+        by_columns(log_var_unit, True),
     )
 
+
+_BACKWARD = Operator(
+    "feature_likelihood_backward(Tensor gradient, Tensor hidden_unit, Tensor weight_unit, Tensor log_var_unit,"
+    " bool shared_weight) -> (Tensor hidden, Tensor weight, Tensor log_var_weight)",
+    columns=("cpu", "triton"),
+    fake=_fake_backward,
+)
 
 # The gradients are linear in the upstream scalars: the kernel makes them for an upstream of one, for each sample its
 # own, while it has the outputs at hand. Backward scales them, and sums those of a shared weight over the samples. They
@@ -67,34 +51,13 @@ def _backward(call: Any, ctx: Any, upstream: torch.Tensor | None, *_: None):
 # and bfloat16 all results are float32, so that a large sum neither overflows nor is rounded before it is scaled.
 # With the transpose of X: the sum of squares by its expansion. Without: by tiles of H W.
 OPERATOR = Operator(
-    "feature_likelihood(Tensor hidden, Tensor weight, Tensor? log_var_weight, Tensor rowptr, Tensor col, Tensor values,"
-    " Tensor? rowptr_t, Tensor? col_t, Tensor? values_t, Tensor pos_weight, int likelihood, bool hidden_gradient,"
-    " bool weight_gradient, bool log_var_gradient) -> (Tensor, Tensor, Tensor, Tensor)",
+    "feature_likelihood(Tensor hidden, Tensor weight, Tensor? log_var_weight, Rows features, Transposed? flipped,"
+    " Constant pos_weight, int likelihood, bool hidden_wanted, bool weight_wanted, bool log_var_wanted)"
+    " -> (Tensor total, Constant hidden_unit, Constant weight_unit, Constant log_var_unit)",
     columns=("cpu", "triton"),
     fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-
-
-def _fake_backward(upstream, hidden_gradient, weight_gradient, log_var_gradient, shared_weight):
-    def by_columns(gradient, shared):
-        num_features, num_samples, width = gradient.shape
-        return gradient.new_empty((width, num_features) if shared else (num_samples, width, num_features))
-
-    return (
-        hidden_gradient.new_empty(hidden_gradient.shape),
-        by_columns(weight_gradient, shared_weight),
-        by_columns(log_var_gradient, True),
-    )
-
-
-Operator(
-    "feature_likelihood_backward(Tensor upstream, Tensor hidden_gradient, Tensor weight_gradient,"
-    " Tensor log_var_gradient, bool shared_weight) -> (Tensor, Tensor, Tensor)",
-    columns=("cpu", "triton"),
-    fake=_fake_backward,
-    backward=once_differentiable("feature_likelihood"),
+    backward=_BACKWARD,
+    saved={"shared_weight": lambda weight: weight.ndim == 2},
 )
 
 # What takes the time of so many multiply-adds of a dense product, measured on six data sets at widths 64 and 512: one
@@ -172,7 +135,7 @@ def feature_likelihood(
     checks.weight("pos_weight", pos_weight)
     checks.choice("reduction", reduction, ("sum", "mean"))
     backend = backends.choose("feature_likelihood", hidden.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.feature_likelihood(
             hidden,
             weight,
@@ -190,18 +153,17 @@ def feature_likelihood(
     squares = likelihood == "mse" and squares_are_cheaper(
         *features.shape, hidden.shape[2], features.nnz, hidden.shape[1], weights, *wanted[:2]
     )
-    flipped = features.transposed if squares else None
     total, *_ = OPERATOR(
         backend,
-        hidden,
-        weight,
-        log_var_weight,
-        features.rowptr,
-        features.col,
-        features.values,
-        *((flipped.rowptr, flipped.col, flipped.values) if flipped is not None else (None, None, None)),
-        checks.one_element(pos_weight, hidden.device),
-        LIKELIHOODS.index(likelihood),
-        *wanted,
+        hidden=hidden,
+        weight=weight,
+        log_var_weight=log_var_weight,
+        features=features,
+        flipped=features if squares else None,
+        pos_weight=checks.one_element(pos_weight, hidden.device),
+        likelihood=LIKELIHOODS.index(likelihood),
+        hidden_wanted=wanted[0],
+        weight_wanted=wanted[1],
+        log_var_wanted=wanted[2],
     )
     return total / (features.shape[0] * features.shape[1]) if reduction == "mean" else total

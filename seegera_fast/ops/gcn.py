@@ -2,68 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
 from ..reference.random import threshold
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
-from .sparse_matmul import parts
 
-# Operators take the position; kernels/cpu/common/activation.h has the same order.
+# Operators take the index; kernels/cpu/common/activation.h has the same order.
 ACTIVATIONS = ("relu", "tanh", "none")
 
 
-def _fake(rowptr, col, values, rowptr_t, col_t, values_t, hidden, weight, bias, threshold, scale, seed, activation):
+def _fake(hidden, weight):
     return hidden.new_empty(*hidden.shape[:2], weight.shape[1])
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    transposed, hidden, weight = inputs[3:6], inputs[6], inputs[7]
-    ctx.threshold, ctx.scale, seed, ctx.activation = inputs[9:]
-    # A linear layer's gradient doesn't need its output.
-    kept = None if ACTIVATIONS[ctx.activation] == "none" else output
-    ctx.save_for_backward(kept, *transposed, hidden, weight, seed)
+def output_unless_linear(output, activation):
+    """The output of a layer, which the gradient of a linear one does not need."""
+    return None if ACTIVATIONS[activation] == "none" else output
 
 
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
-    output, rowptr_t, col_t, values_t, hidden, weight, seed = ctx.saved_tensors
-    wanted = [ctx.needs_input_grad[k] for k in (6, 7, 8)]
-    drawn = (ctx.threshold, ctx.scale, seed, ctx.activation)
-    found = call("gcn_backward", gradient, output, rowptr_t, col_t, values_t, hidden, weight, *drawn, *wanted)
-    given = [g if want else None for g, want in zip(found, wanted, strict=True)]
-    return (None,) * 6 + tuple(given) + (None,) * 4
-
-
-OPERATOR = Operator(
-    "gcn(Tensor? rowptr, Tensor? col, Tensor? values, Tensor? rowptr_t, Tensor? col_t, Tensor? values_t, Tensor hidden,"
-    " Tensor weight, Tensor? bias, int threshold, float scale, Tensor seed, int activation) -> Tensor",
-    columns=("cpu", "triton"),
-    fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-
-
-def _fake_backward(
-    gradient,
-    output,
-    rowptr_t,
-    col_t,
-    values_t,
-    hidden,
-    weight,
-    threshold,
-    scale,
-    seed,
-    activation,
-    hidden_wanted,
-    weight_wanted,
-    bias_wanted,
-):
+def _fake_backward(hidden, weight, hidden_wanted, weight_wanted, bias_wanted):
     rows, draws, width = hidden.shape
     out = weight.shape[1]
     return (
@@ -73,14 +33,22 @@ def _fake_backward(
     )
 
 
-# The gradients of hidden, weight and bias, each empty where it is not wanted. The propagation comes transposed.
-Operator(
-    "gcn_backward(Tensor gradient, Tensor? output, Tensor? rowptr_t, Tensor? col_t, Tensor? values_t, Tensor hidden,"
-    " Tensor weight, int threshold, float scale, Tensor seed, int activation, bool hidden_wanted, bool weight_wanted,"
-    " bool bias_wanted) -> (Tensor, Tensor, Tensor)",
+# Each gradient is empty where it is not wanted.
+_BACKWARD = Operator(
+    "gcn_backward(Tensor gradient, Tensor? output, Transposed? propagation, Tensor hidden, Tensor weight,"
+    " int threshold, float scale, Tensor seed, int activation, bool hidden_wanted, bool weight_wanted,"
+    " bool bias_wanted) -> (Tensor hidden, Tensor weight, Tensor bias)",
     columns=("cpu", "triton"),
     fake=_fake_backward,
-    backward=once_differentiable("gcn"),
+)
+
+OPERATOR = Operator(
+    "gcn(Matrix? propagation, Tensor hidden, Tensor weight, Tensor? bias, int threshold, float scale, Constant seed,"
+    " int activation) -> Tensor output",
+    columns=("cpu", "triton"),
+    fake=_fake,
+    backward=_BACKWARD,
+    saved={"output": output_unless_linear},
 )
 
 
@@ -121,16 +89,16 @@ def gcn(
     checks.seed(seed, hidden.device)
     checks.choice("activation", activation, ACTIVATIONS)
     backend = backends.choose("gcn", hidden.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.gcn(propagation, hidden, weight, bias=bias, dropout=dropout, seed=seed, activation=activation)
     return OPERATOR(
         backend,
-        *parts(propagation, backend),
-        hidden,
-        weight,
-        bias,
-        threshold(dropout),
-        1 / (1 - dropout),
-        seed_tensor(seed, hidden.device),
-        ACTIVATIONS.index(activation),
+        propagation=propagation,
+        hidden=hidden,
+        weight=weight,
+        bias=bias,
+        threshold=threshold(dropout),
+        scale=1 / (1 - dropout),
+        seed=seed_tensor(seed, hidden.device),
+        activation=ACTIVATIONS.index(activation),
     )

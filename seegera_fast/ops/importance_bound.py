@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 
 
-def _fake(log_likelihood, log_prior, log_mixture, warmup):
+def _fake(log_likelihood):
     return log_likelihood.new_empty(())
 
 
-def _fake_backward(log_likelihood, log_prior, log_mixture, warmup, gradient):
+def _fake_backward(log_likelihood):
     return tuple(log_likelihood.new_empty(log_likelihood.shape) for _ in range(3))
 
 
-def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
-    return (*call("importance_bound_backward", *ctx.saved_tensors, gradient), None)
-
-
-OPERATOR = Operator(
-    "importance_bound(Tensor log_likelihood, Tensor log_prior, Tensor log_mixture, Tensor warmup) -> Tensor",
-    columns=("cpu", "triton"),
-    fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-Operator(
+_BACKWARD = Operator(
     "importance_bound_backward(Tensor log_likelihood, Tensor log_prior, Tensor log_mixture, Tensor warmup,"
-    " Tensor gradient) -> (Tensor, Tensor, Tensor)",
+    " Tensor gradient) -> (Tensor log_likelihood, Tensor log_prior, Tensor log_mixture)",
     columns=("cpu", "triton"),
     fake=_fake_backward,
-    backward=once_differentiable("importance_bound"),
+)
+
+OPERATOR = Operator(
+    "importance_bound(Tensor log_likelihood, Tensor log_prior, Tensor log_mixture, Constant warmup) -> Tensor bound",
+    columns=("cpu", "triton"),
+    fake=_fake,
+    backward=_BACKWARD,
 )
 
 
@@ -68,7 +57,12 @@ def importance_bound(
     checks.same_kind(log_likelihood=log_likelihood, log_prior=log_prior, log_mixture=log_mixture)
     checks.weight("warmup", warmup)
     backend = backends.choose("importance_bound", log_likelihood.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.importance_bound(log_likelihood, log_prior, log_mixture, warmup=warmup)
-    factor = checks.one_element(warmup, log_likelihood.device)
-    return OPERATOR(backend, log_likelihood, log_prior, log_mixture, factor)
+    return OPERATOR(
+        backend,
+        log_likelihood=log_likelihood,
+        log_prior=log_prior,
+        log_mixture=log_mixture,
+        warmup=checks.one_element(warmup, log_likelihood.device),
+    )

@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
 
 
-def _fake(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient):
+def _fake(z, with_gradient):
     num_nodes, num_samples, width = z.shape
     dtype = torch.promote_types(z.dtype, torch.float32)
     size = (num_samples, num_nodes if with_gradient else 0, width)
     return z.new_empty(num_samples, dtype=dtype), z.new_empty(size, dtype=dtype)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    ctx.save_for_backward(output[1])
-    ctx.dtype = inputs[0].dtype
-    ctx.set_materialize_grads(False)
+def _fake_backward(unit):
+    num_samples, num_nodes, width = unit.shape
+    return unit.new_empty(num_nodes, num_samples, width)
 
 
-def _backward(call: Any, ctx: Any, upstream: torch.Tensor | None, _: None):
-    if upstream is None:
-        return (None,) * 9
-    (gradient,) = ctx.saved_tensors
-    return (call("link_likelihood_backward", gradient, upstream).to(ctx.dtype), *(None,) * 8)
-
+_BACKWARD = Operator(
+    "link_likelihood_backward(Tensor unit, Tensor gradient) -> Tensor z",
+    columns=("cpu", "triton"),
+    fake=_fake_backward,
+)
 
 # The gradient is linear in the upstream scalar: the kernel makes it for an upstream of one, [J, n, d], while it has the
 # scores at hand, and backward scales it. Value and gradient of a float16 or bfloat16 z are float32, so that a sum over
 # many nodes neither overflows nor is rounded before it is scaled. negatives = 0 stands for all pairs; gaps is empty
 # then.
 OPERATOR = Operator(
-    "link_likelihood(Tensor z, Tensor rowptr, Tensor col, Tensor gaps, Tensor pos_weight, Tensor seed, bool self_loops,"
-    " int negatives, bool with_gradient) -> (Tensor, Tensor)",
+    "link_likelihood(Tensor z, Constant rowptr, Constant col, Constant gaps, Constant pos_weight, Constant seed,"
+    " bool self_loops, int negatives, bool with_gradient) -> (Tensor total, Constant unit)",
     columns=("cpu", "triton"),
     fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-
-Operator(
-    "link_likelihood_backward(Tensor gradient, Tensor upstream) -> Tensor",
-    columns=("cpu", "triton"),
-    fake=lambda gradient, upstream: gradient.new_empty(gradient.shape[1], gradient.shape[0], gradient.shape[2]),
-    backward=once_differentiable("link_likelihood"),
+    backward=_BACKWARD,
 )
 
 
@@ -97,7 +85,7 @@ def link_likelihood(
     checks.seed(seed, z.device)
     checks.negatives(negatives, adjacency.non_edge_count)
     backend = backends.choose("link_likelihood", z.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.link_likelihood(
             z,
             adjacency,
@@ -110,15 +98,15 @@ def link_likelihood(
     drawn = negatives != "all"
     total, _ = OPERATOR(
         backend,
-        z,
-        adjacency.rowptr,
-        adjacency.col,
-        adjacency.non_edges.gaps if drawn else adjacency.col.new_empty(0),
-        checks.one_element(pos_weight, z.device),
-        seed_tensor(seed, z.device),
-        self_loops,
-        negatives if drawn else 0,
-        z.requires_grad and torch.is_grad_enabled(),
+        z=z,
+        rowptr=adjacency.rowptr,
+        col=adjacency.col,
+        gaps=adjacency.non_edges.gaps if drawn else adjacency.col.new_empty(0),
+        pos_weight=checks.one_element(pos_weight, z.device),
+        seed=seed_tensor(seed, z.device),
+        self_loops=self_loops,
+        negatives=negatives if drawn else 0,
+        with_gradient=z.requires_grad and torch.is_grad_enabled(),
     )
     if reduction == "sum":
         return total

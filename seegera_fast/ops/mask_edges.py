@@ -11,14 +11,14 @@ from ..sparse_matrix import SparseMatrix
 from .draw_subset import draw
 
 
-def _fake(rowptr, col, weight, edge, removed, num_removed):
+def _fake(rowptr, col, weight, num_removed):
     left = col.shape[0] - 2 * num_removed
     return rowptr.new_empty(rowptr.shape), col.new_empty(left), weight.new_empty(left)
 
 
 OPERATOR = Operator(
     "mask_edges(Tensor rowptr, Tensor col, Tensor weight, Tensor edge, Tensor removed, int num_removed)"
-    " -> (Tensor, Tensor, Tensor)",
+    " -> (Tensor rowptr, Tensor col, Tensor values)",
     columns=("cpu", "cuda", "triton"),
     fake=_fake,
 )
@@ -54,8 +54,16 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
     checks.seed(seed, looped.device)
     seed = seed_tensor(seed, looped.device)
     backend = backends.choose("mask_edges", looped.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.mask_edges(looped, edge, num_removed, seed)
     removed = draw(seed, num_edges, num_removed, "edges")
-    parts = OPERATOR(backend, looped.rowptr, looped.col, looped.values, edge.contiguous(), removed, num_removed)
+    parts = OPERATOR(
+        backend,
+        rowptr=looped.rowptr,
+        col=looped.col,
+        weight=looped.values,
+        edge=edge.contiguous(),
+        removed=removed,
+        num_removed=num_removed,
+    )
     return SparseMatrix(*parts, looped.shape, symmetric=True)

@@ -11,13 +11,14 @@ from ..sparse_matrix import SparseMatrix
 from .draw_subset import draw
 
 
-def _fake(rowptr, col, values, rowptr_t, col_t, order, removed):
+def _fake(values):
     return tuple(values.new_empty(values.shape) for _ in range(6))
 
 
 OPERATOR = Operator(
     "mask_entries(Tensor rowptr, Tensor col, Tensor values, Tensor rowptr_t, Tensor col_t, Tensor order,"
-    " Tensor removed) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    " Tensor removed) -> (Tensor values, Tensor values_t, Tensor by_row, Tensor by_row_t, Tensor by_column,"
+    " Tensor by_column_t)",
     columns=("cpu", "cuda", "triton"),
     fake=_fake,
 )
@@ -43,11 +44,18 @@ def mask_entries(matrix: SparseMatrix, num_removed: int, seed: int | torch.Tenso
     checks.seed(seed, matrix.device)
     seed = seed_tensor(seed, matrix.device)
     backend = backends.choose("mask_entries", matrix.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.mask_entries(matrix, num_removed, seed)
     removed = draw(seed, matrix.nnz, num_removed, "entries")
     flipped = matrix.transposed
     parts = OPERATOR(
-        backend, matrix.rowptr, matrix.col, matrix.values, flipped.rowptr, flipped.col, matrix.order, removed
+        backend,
+        rowptr=matrix.rowptr,
+        col=matrix.col,
+        values=matrix.values,
+        rowptr_t=flipped.rowptr,
+        col_t=flipped.col,
+        order=matrix.order,
+        removed=removed,
     )
     return matrix.with_all_values(parts[0:2], parts[2:4], parts[4:6])

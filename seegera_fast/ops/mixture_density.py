@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 
 
-def _fake(z, means, log_var):
+def _fake(z, means):
     return z.new_empty(z.shape[1]), z.new_empty(z.shape[0], z.shape[1], means.shape[1] - z.shape[1] + 1)
 
 
-def fake_gradients(z, means, log_var, *others):
+def fake_gradients(z, means, log_var):
     return tuple(operand.new_empty(operand.shape) for operand in (z, means, log_var))
 
 
-def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    ctx.save_for_backward(*inputs, output[1])
-    ctx.mark_non_differentiable(output[1])
-    # No zeros for the weights, which have no gradient; where the density has none either, there is nothing to do.
-    ctx.set_materialize_grads(False)
-
-
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor | None, _: None):
-    if gradient is None:
-        return None, None, None
-    return call("mixture_density_backward", *ctx.saved_tensors, gradient)
-
+_BACKWARD = Operator(
+    "mixture_density_backward(Tensor z, Tensor means, Tensor log_var, Tensor weights, Tensor gradient)"
+    " -> (Tensor z, Tensor means, Tensor log_var)",
+    columns=("cpu", "triton"),
+    fake=fake_gradients,
+)
 
 # Beside the density, the weights of the components, [n, J, K + 1]: with them backward reads its operands only once.
 OPERATOR = Operator(
-    "mixture_density(Tensor z, Tensor means, Tensor log_var) -> (Tensor, Tensor)",
+    "mixture_density(Tensor z, Tensor means, Tensor log_var) -> (Tensor density, Constant weights)",
     columns=("cpu", "triton"),
     fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-Operator(
-    "mixture_density_backward(Tensor z, Tensor means, Tensor log_var, Tensor weights, Tensor gradient)"
-    " -> (Tensor, Tensor, Tensor)",
-    columns=("cpu", "triton"),
-    fake=fake_gradients,
-    backward=once_differentiable("mixture_density"),
+    backward=_BACKWARD,
 )
 
 
@@ -69,6 +53,6 @@ def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor)
     """
     checks.mixture(z, means, log_var)
     backend = backends.choose("mixture_density", z.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.mixture_density(z, means, log_var)
-    return OPERATOR(backend, z, means, log_var)[0]
+    return OPERATOR(backend, z=z, means=means, log_var=log_var)[0]

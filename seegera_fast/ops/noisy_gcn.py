@@ -2,118 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
 from ..reference.random import threshold
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
-from .gcn import ACTIVATIONS
-from .sparse_matmul import parts
+from .gcn import ACTIVATIONS, output_unless_linear
 
 
-def _fake(
-    rowptr,
-    col,
-    values,
-    rowptr_t,
-    col_t,
-    values_t,
-    x_rowptr,
-    x_col,
-    x_values,
-    x_rowptr_t,
-    x_col_t,
-    x_values_t,
-    weight,
-    noise_weight,
-    bias,
-    num_draws,
-    seed,
-    noise_threshold,
-    threshold,
-    scale,
-    activation,
-):
-    return weight.new_empty(x_rowptr.shape[0] - 1, num_draws, weight.shape[1])
+def _fake(features, weight, num_draws):
+    return weight.new_empty(features.rowptr.shape[0] - 1, num_draws, weight.shape[1])
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    matrices, noise_weight, seed = inputs[:12], inputs[13], inputs[16]
-    ctx.noise_dim = noise_weight.shape[0]
-    ctx.noise_threshold, ctx.threshold, ctx.scale, ctx.activation = inputs[17:]
-    # A linear layer's gradient doesn't need its output; no layer's needs the weights, as X and the noise are constants.
-    kept = None if ACTIVATIONS[ctx.activation] == "none" else output
-    ctx.save_for_backward(kept, seed, *matrices)
-
-
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
-    output, seed, *matrices = ctx.saved_tensors
-    wanted = [ctx.needs_input_grad[k] for k in (12, 13, 14)]
-    drawn = (ctx.noise_dim, seed, ctx.noise_threshold, ctx.threshold, ctx.scale, ctx.activation)
-    found = call("noisy_gcn_backward", gradient, output, *matrices, *drawn, wanted[0], wanted[2])
-    given = [g if want else None for g, want in zip(found, wanted, strict=True)]
-    return (None,) * 12 + tuple(given) + (None,) * 6
-
-
-_MATRICES = (
-    "Tensor? rowptr, Tensor? col, Tensor? values, Tensor? rowptr_t, Tensor? col_t, Tensor? values_t, "
-    "Tensor x_rowptr, Tensor x_col, Tensor x_values, Tensor x_rowptr_t, Tensor x_col_t, Tensor x_values_t"
-)
-
-OPERATOR = Operator(
-    f"noisy_gcn({_MATRICES}, Tensor weight, Tensor noise_weight, Tensor? bias, int num_draws, Tensor seed,"
-    " int noise_threshold, int threshold, float scale, int activation) -> Tensor",
-    columns=("cpu", "cuda", "triton"),
-    fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-
-
-def _fake_backward(
-    gradient,
-    output,
-    rowptr,
-    col,
-    values,
-    rowptr_t,
-    col_t,
-    values_t,
-    x_rowptr,
-    x_col,
-    x_values,
-    x_rowptr_t,
-    x_col_t,
-    x_values_t,
-    noise_dim,
-    seed,
-    noise_threshold,
-    threshold,
-    scale,
-    activation,
-    weight_wanted,
-    bias_wanted,
-):
+def _fake_backward(gradient, features, noise_dim, weight_wanted, bias_wanted):
     width = gradient.shape[2]
     return (
-        gradient.new_empty(x_rowptr_t.shape[0] - 1 if weight_wanted else 0, width),
+        gradient.new_empty(features.rowptr_t.shape[0] - 1 if weight_wanted else 0, width),
         gradient.new_empty(noise_dim, width),
         gradient.new_empty(width if bias_wanted else 0),
     )
 
 
-# The gradients of weight, noise_weight and bias; the first and the last are empty where they are not wanted.
-Operator(
-    f"noisy_gcn_backward(Tensor gradient, Tensor? output, {_MATRICES}, int noise_dim, Tensor seed,"
-    " int noise_threshold, int threshold, float scale, int activation, bool weight_wanted, bool bias_wanted)"
-    " -> (Tensor, Tensor, Tensor)",
+# The gradients of weight and bias are empty where they are not wanted. None needs the weights: X and the noise are
+# constants.
+_BACKWARD = Operator(
+    "noisy_gcn_backward(Tensor gradient, Tensor? output, Matrix? propagation, Matrix features, int noise_dim,"
+    " Tensor seed, int noise_threshold, int threshold, float scale, int activation, bool weight_wanted,"
+    " bool bias_wanted) -> (Tensor weight, Tensor noise_weight, Tensor bias)",
     columns=("cpu", "cuda", "triton"),
     fake=_fake_backward,
-    backward=once_differentiable("noisy_gcn"),
+)
+
+OPERATOR = Operator(
+    "noisy_gcn(Matrix? propagation, Matrix features, Tensor weight, Tensor noise_weight, Tensor? bias, int num_draws,"
+    " Constant seed, int noise_threshold, int threshold, float scale, int activation) -> Tensor output",
+    columns=("cpu", "cuda", "triton"),
+    fake=_fake,
+    backward=_BACKWARD,
+    saved={"output": output_unless_linear, "noise_dim": lambda noise_weight: noise_weight.shape[0]},
 )
 
 
@@ -164,7 +92,7 @@ def noisy_gcn(
     checks.probability("dropout", dropout)
     checks.choice("activation", activation, ACTIVATIONS)
     backend = backends.choose("noisy_gcn", weight.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.noisy_gcn(
             propagation,
             features,
@@ -179,15 +107,15 @@ def noisy_gcn(
         )
     return OPERATOR(
         backend,
-        *parts(propagation, backend),
-        *parts(features, backend),
-        weight,
-        noise_weight,
-        bias,
-        num_draws,
-        seed_tensor(seed, weight.device),
-        threshold(noise_prob),
-        threshold(dropout),
-        1 / (1 - dropout),
-        ACTIVATIONS.index(activation),
+        propagation=propagation,
+        features=features,
+        weight=weight,
+        noise_weight=noise_weight,
+        bias=bias,
+        num_draws=num_draws,
+        seed=seed_tensor(seed, weight.device),
+        noise_threshold=threshold(noise_prob),
+        threshold=threshold(dropout),
+        scale=1 / (1 - dropout),
+        activation=ACTIVATIONS.index(activation),
     )

@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 from ..seeds import seed_tensor
 
 
-def _fake(mean, log_var, seed):
+def _fake(mean):
     return mean.new_empty(mean.shape)
 
 
-def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs[1:])
-
-
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
-    log_var, seed = ctx.saved_tensors
-    wanted = ctx.needs_input_grad[1]
-    return gradient, call("reparameterize_backward", gradient, log_var, seed) if wanted else None, None
-
-
-OPERATOR = Operator(
-    "reparameterize(Tensor mean, Tensor log_var, Tensor seed) -> Tensor",
-    columns=("cpu", "triton"),
-    fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-
-
-def _fake_backward(gradient, log_var, seed):
+def _fake_backward(log_var):
     return log_var.new_empty(log_var.shape)
 
 
-# The gradient of log_var; that of mean is the upstream gradient itself.
 Operator(
-    "reparameterize_backward(Tensor gradient, Tensor log_var, Tensor seed) -> Tensor",
+    "reparameterize_backward(Tensor gradient, Tensor log_var, Tensor seed) -> Tensor log_var",
     columns=("cpu", "triton"),
     fake=_fake_backward,
-    backward=once_differentiable("reparameterize"),
+)
+
+
+def _log_var_gradient(call, gradient, log_var, seed):
+    return call("reparameterize_backward", gradient=gradient, log_var=log_var, seed=seed)
+
+
+OPERATOR = Operator(
+    "reparameterize(Tensor mean, Tensor log_var, Constant seed) -> Tensor sample",
+    columns=("cpu", "triton"),
+    fake=_fake,
+    backward={"mean": lambda gradient: gradient, "log_var": _log_var_gradient},
 )
 
 
@@ -67,6 +56,6 @@ def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.
     checks.same_kind(mean=mean, log_var=log_var)
     checks.seed(seed, mean.device)
     backend = backends.choose("reparameterize", mean.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.reparameterize(mean, log_var, seed)
-    return OPERATOR(backend, mean, log_var, seed_tensor(seed, mean.device))
+    return OPERATOR(backend, mean=mean, log_var=log_var, seed=seed_tensor(seed, mean.device))

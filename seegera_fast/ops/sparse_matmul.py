@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
@@ -11,41 +9,21 @@ from ..registry import Operator
 from ..sparse_matrix import SparseMatrix
 
 
-def _fake(rowptr, col, values, rowptr_t, col_t, values_t, dense):
-    return dense.new_empty(rowptr.shape[0] - 1, dense.shape[1])
+def _fake(matrix, dense):
+    return dense.new_empty(matrix.rowptr.shape[0] - 1, dense.shape[1])
 
 
-def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs[:6])
+def _dense_gradient(call, matrix, gradient):
+    # The gradient of A D with respect to D is A^T G: the same product with the two halves of the matrix swapped.
+    return call("sparse_matmul", matrix=matrix.flipped, dense=gradient)
 
 
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
-    rowptr, col, values, rowptr_t, col_t, values_t = ctx.saved_tensors
-    # The gradient of A D with respect to D is A^T G: the same product with the two halves swapped.
-    return (None,) * 6 + (call("sparse_matmul", rowptr_t, col_t, values_t, rowptr, col, values, gradient),)
-
-
-# In the dense layout, which only the CPU has, values and values_t are the matrix and its transpose in full, and the
-# columns are not read.
 OPERATOR = Operator(
-    "sparse_matmul(Tensor rowptr, Tensor col, Tensor values, Tensor rowptr_t, Tensor col_t, Tensor values_t,"
-    " Tensor dense) -> Tensor",
+    "sparse_matmul(Matrix matrix, Tensor dense) -> Tensor output",
     columns=("cpu", "cuda", "triton"),
     fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
+    backward={"dense": _dense_gradient},
 )
-
-
-def parts(matrix: SparseMatrix | None, backend: str) -> tuple[torch.Tensor | None, ...]:
-    """A matrix as operators take it: row pointers, columns and values, its own and its transpose's; six times None."""
-    if matrix is None:
-        return (None,) * 6
-    flipped = matrix.transposed
-    values, flipped_values = matrix.values, flipped.values
-    if backend == "cpu" and matrix.layout == "dense":
-        values, flipped_values = matrix.dense, matrix.dense.t()
-    return matrix.rowptr, matrix.col, values, flipped.rowptr, flipped.col, flipped_values
 
 
 def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
@@ -68,8 +46,8 @@ def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
     if dense.ndim == 0 or dense.shape[0] != matrix.shape[1]:
         raise ValueError(f"dense: got shape {tuple(dense.shape)}, want {matrix.shape[1]} rows, as matrix has columns")
     backend = backends.choose("sparse_matmul", dense.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.sparse_matmul(matrix, dense)
     # The width is written out: -1 cannot be inferred where there are no rows.
     flat = dense.reshape(dense.shape[0], dense.shape[1:].numel())
-    return OPERATOR(backend, *parts(matrix, backend), flat).reshape(matrix.shape[0], *dense.shape[1:])
+    return OPERATOR(backend, matrix=matrix, dense=flat).reshape(matrix.shape[0], *dense.shape[1:])

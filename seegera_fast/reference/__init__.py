@@ -4,6 +4,7 @@ The functions take the arguments of their namesakes in ``seegera_fast.ops``, in 
 are differentiated by autograd. They run wherever no kernel does.
 """
 
+from ..backends import REFERENCE
 from .component_log_density import component_log_density
 from .decoder_input import decoder_input
 from .draw_noise import draw_noise
@@ -39,3 +40,5 @@ __all__ = [
     "reparameterize",
     "sparse_matmul",
 ]
+
+REFERENCE.others.extend(__all__)

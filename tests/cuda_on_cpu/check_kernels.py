@@ -4,7 +4,6 @@ Every result is compared with the reference, and has the same bits in whatever o
 """
 
 import ctypes
-import importlib
 import os
 
 import cases
@@ -19,8 +18,8 @@ from test_draw_subset import smallest
 from tolerances import assert_close, assert_same_bits
 
 import seegera_fast
-from seegera_fast import SparseMatrix, ops, reference, registry, use_backend
-from seegera_fast.registry import OPERATORS, Operator
+from seegera_fast import SparseMatrix, ops, reference, use_backend
+from seegera_fast.registry import OPERATORS
 
 LIBRARY = os.environ["SEEGERA_CUDA_ON_CPU"]
 # Ascending, descending, and one at random.
@@ -30,14 +29,14 @@ ORDERS = (0, 1, 5)
 @pytest.fixture(scope="module")
 def operators():
     """Each operator with a CUDA column -> the same, compiled for the CPU."""
-    names = [row.name for row in OPERATORS.values() if isinstance(row, Operator) and "cuda" in row.columns]
+    names = [row.name for row in OPERATORS.values() if "cuda" in row.columns]
     library = torch.library.Library("seegera_cuda_on_cpu", "DEF")
     for name in names:
         library.define(str(getattr(torch.ops.seegera_fast, name).default._schema).removeprefix("seegera_fast::"))
     torch.ops.load_library(LIBRARY)
     for name in ("sparse_matmul", "noisy_gcn"):
-        row = importlib.import_module(f"seegera_fast.ops.{name}")
-        backward, keep = registry._bound(row._backward, "cpu"), row._setup_context
+        derivative = OPERATORS[name].derivative
+        backward, keep = derivative.backward("default"), derivative.setup_context
         torch.library.register_autograd(f"seegera_cuda_on_cpu::{name}", backward, setup_context=keep, lib=library)
     yield {name: getattr(torch.ops.seegera_cuda_on_cpu, name).default for name in names}
     library._destroy()
@@ -58,7 +57,7 @@ def run(operators, monkeypatch):
 
     def function(call):
         with monkeypatch.context() as patch, use_backend("cpu"):
-            patch.delitem(seegera_fast.backends._missing, "cpu", raising=False)
+            patch.setattr(seegera_fast.backends.CPU, "missing", None)
             for name, overload in operators.items():
                 patch.setitem(OPERATORS[name]._overloads, "default", overload)
             results = []

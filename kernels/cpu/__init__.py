@@ -1,0 +1,1 @@
+"""What Python decides for the CPU kernels. Nothing else in here is Python."""
