@@ -52,6 +52,8 @@ def key(seed: int) -> torch.Tensor:
 
 
 def dropped(values: torch.Tensor, rate: float, seed: int) -> torch.Tensor:
+    if rate == 0:
+        return values
     kept = random.words(key(seed), random.DROPOUT, *values.shape) >= random.threshold(rate)
     return values * kept / (1 - rate)
 
@@ -73,7 +75,7 @@ def propagation_of(weights: torch.Tensor) -> torch.Tensor:
 
 
 def averaged(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """``sum_i W_ri v_is / sum_i |W_ri|``: ``[r, i]`` and ``[i, S, d]`` -> ``[r, S, d]``; zero where W has a zero row."""
+    """``sum_i W_ri v_is / sum_i |W_ri|``: ``[r, i]`` and ``[i, S, d]`` -> ``[r, S, d]``; a zero row gives zero."""
     totals = weights.abs().sum(dim=1, keepdim=True)
     return torch.einsum("ri,isd->rsd", torch.where(totals > 0, weights / totals, 0.0), values)
 
@@ -81,7 +83,7 @@ def averaged(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 def stack(
     layers: Layers, hidden: torch.Tensor, propagation: torch.Tensor | None, rate: float, seed: int
 ) -> torch.Tensor:
-    """``[n, S, in] -> [n, S, out]``: convolutions with ReLU between them, or without a propagation dense layers, tanh."""
+    """``[n, S, in] -> [n, S, out]``: convolutions with ReLU between them; without a propagation, dense layers, tanh."""
     for index, (weight, bias) in enumerate(layers):
         hidden = dropped(hidden, rate, derived(seed, index)) @ weight
         if propagation is not None:
@@ -92,11 +94,23 @@ def stack(
     return hidden
 
 
-class Psi(NamedTuple):
-    """Mean and log variance ``[rows, K + J, d]`` for the rows of one kind, nodes or features."""
+class Pass(NamedTuple):
+    """What the encoders and decoders of one call see."""
 
-    mean: torch.Tensor
-    log_var: torch.Tensor
+    propagation: torch.Tensor  # [n, n]
+    features: torch.Tensor  # [n, l]
+    dropout: float
+    seed: int
+
+    def seed_at(self, site: str) -> int:
+        return derived(self.seed, *SITES[site])
+
+
+class Psi(NamedTuple):
+    """The parameters of the posterior for the rows of one kind, nodes or features."""
+
+    mean: torch.Tensor  # [rows, S, d]
+    log_var: torch.Tensor  # [rows, 1 or S, d]
 
 
 class ModelOracle:
@@ -118,22 +132,21 @@ class ModelOracle:
     ) -> None:
         self.config, self.adjacency, self.features, self.parameters = config, adjacency, features, parameters
 
-    def forward(
-        self, seed: int, warmup: float, *, training: bool
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def forward(self, seed: int, warmup: float, *, training: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss, and the terms of the bound averaged over samples."""
         config = self.config
-        seen, features, rate = self.adjacency, self.features, 0.0
+        adjacency, features, rate = self.adjacency, self.features, 0.0
         if training:
-            seen, features, rate = self._masked_adjacency(seed), self._masked_features(seed), config.dropout
-        propagation = propagation_of(seen)
-        draws = config.num_mixture_samples + config.num_importance_samples
-        kinds = self._encode(propagation, features, draws, rate, seed)
-        samples = self._sample(kinds, seed)
-        shown = self._shown(samples, rate, seed)
-        terms = {"link": self._link_term(shown[0], int((seen != 0).sum()), seed)}
+            adjacency, features, rate = self._masked_adjacency(seed), self._masked_features(seed), config.dropout
+        seen = Pass(propagation_of(adjacency), features, rate, seed)
+        kinds = self._encode(seen, config.num_mixture_samples + config.num_importance_samples)
+        samples = self._sample(seen, kinds)
+        # Both decoders see the samples through dropout, prior and mixture without.
+        sites = ("node samples' dropout", "feature samples' dropout")
+        shown = [dropped(z, rate, seen.seed_at(site)) for z, site in zip(samples, sites, strict=False)]
+        terms = {"link": self._link_term(shown[0], int((adjacency != 0).sum()), seed)}
         if config.feature_side:
-            terms["feature"] = self._feature_term(self._decode(propagation, features, shown, rate, seed), features)
+            terms["feature"] = self._feature_term(*self._decode(seen, *shown), features)
         terms["prior"] = self._prior(samples)
         terms["mixture"] = self._mixture(samples, kinds)
         weights = terms["link"] + terms.get("feature", 0.0) + warmup * (terms["prior"] - terms["mixture"])
@@ -141,10 +154,11 @@ class ModelOracle:
         return loss, {name: term.detach().mean() for name, term in terms.items()}
 
     def embed(self, seed: int) -> torch.Tensor:
-        """``[n, d]``."""
-        draws, propagation = self.config.num_importance_samples, propagation_of(self.adjacency)
-        noise_dim = self.config.noise_dim
-        return self._node_encoder("node_mean", propagation, self.features, draws, noise_dim, 0.0, seed).mean(dim=1)
+        """``[n, d]``: here the encoder's site is the seed itself."""
+        config = self.config
+        propagation = propagation_of(self.adjacency) if config.encoder == "gcn" else None
+        draws, noise_dim = config.num_importance_samples, config.noise_dim
+        return self._encoder("node_mean", self.features, draws, noise_dim, propagation, 0.0, seed).mean(dim=1)
 
     def link_scores(self, seed: int) -> torch.Tensor:
         """``[n, n]``."""
@@ -152,10 +166,10 @@ class ModelOracle:
         return torch.sigmoid(embedding @ embedding.T)
 
     def reconstruct_features(self, seed: int) -> torch.Tensor:
-        """``[n, l]``."""
-        propagation = propagation_of(self.adjacency)
-        kinds = self._encode(propagation, self.features, self.config.num_importance_samples, 0.0, seed)
-        output, _ = self._decode(propagation, self.features, self._sample(kinds, seed), 0.0, seed)
+        """``[n, l]``: as many draws of psi as samples, none extra."""
+        seen = Pass(propagation_of(self.adjacency), self.features, 0.0, seed)
+        samples = self._sample(seen, self._encode(seen, self.config.num_importance_samples))
+        output, _ = self._decode(seen, *samples)
         return (torch.sigmoid(output) if self.config.likelihood == "bernoulli" else output).mean(dim=1)
 
     # What is drawn before the encoder.
@@ -182,11 +196,17 @@ class ModelOracle:
         return self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias", 0.0)
 
     def _encoder(
-        self, name: str, inputs: torch.Tensor, draws: int, noise_dim: int, propagation, rate: float, seed: int
+        self,
+        name: str,
+        inputs: torch.Tensor,
+        draws: int,
+        noise_dim: int,
+        propagation: torch.Tensor | None,
+        rate: float,
+        seed: int,
     ) -> torch.Tensor:
-        """A stack over ``[inputs | noise]``, with a noise of its own for each draw."""
-        rows = len(inputs)
-        noise = random.words(key(derived(seed, 0)), random.NOISE, rows, draws, noise_dim)
+        """A stack over ``[inputs | noise]``, with a noise of its own for each draw: ``[rows, draws, out]``."""
+        noise = random.words(key(derived(seed, 0)), random.NOISE, len(inputs), draws, noise_dim)
         noise = (noise < random.threshold(self.config.noise_prob)).double()
         hidden = torch.cat([inputs[:, None].expand(-1, draws, -1), noise], dim=2)
         weight, bias = self._layer(f"{name}.first")
@@ -195,91 +215,70 @@ class ModelOracle:
             layers.append(self._layer(f"{name}.rest.{len(layers) - 1}"))
         return stack(layers, hidden, propagation, rate, seed)
 
-    def _node_encoder(self, name: str, propagation, features, draws, noise_dim, rate, seed) -> torch.Tensor:
-        used = propagation if self.config.encoder == "gcn" else None
-        return self._encoder(name, features, draws, noise_dim, used, rate, seed)
-
-    def _encode(self, propagation, features, draws: int, rate: float, seed: int) -> list[Psi]:
-        """Psi of the nodes and, with a feature side, of the features."""
-        config = self.config
-        sites = {name: derived(seed, *SITES[name]) for name in SITES}
-        # Without noise in the variance branch one log variance serves all draws. With it, both branches see one noisy
-        # input: the same noise, dropped alike.
-        noisy = config.noisy_variance
-        own_draws, own_noise = (draws, config.noise_dim) if noisy else (1, 0)
-
-        def log_var_site(kind: str) -> int:
-            return sites[f"{kind} mean" if noisy else f"{kind} log_var"]
-
-        mean = self._node_encoder(
-            "node_mean", propagation, features, draws, config.noise_dim, rate, sites["node mean"]
-        )
-        log_var = self._node_encoder(
-            "node_log_var", propagation, features, own_draws, own_noise, rate, log_var_site("node")
-        )
-        nodes = Psi(mean, log_var.expand_as(mean))
-        if not config.feature_side:
-            return [nodes]
-        if config.variant == "independent":
-            columns, site = features.T, sites["feature mean"]
-            mean = self._encoder("feature_mean", columns, draws, config.noise_dim, None, rate, site)
-            site = log_var_site("feature")
-            log_var = self._encoder("feature_log_var", columns, own_draws, own_noise, None, rate, site)
+    def _psi(self, kind: str, inputs: torch.Tensor, propagation: torch.Tensor | None, seen: Pass, draws: int) -> Psi:
+        noise_dim = self.config.noise_dim
+        mean_seed, log_var_seed = seen.seed_at(f"{kind} mean"), seen.seed_at(f"{kind} log_var")
+        mean = self._encoder(f"{kind}_mean", inputs, draws, noise_dim, propagation, seen.dropout, mean_seed)
+        if self.config.noisy_variance:
+            # Both branches see one noisy input: the same noise, dropped alike.
+            log_var_seed = mean_seed
         else:
-            mean, log_var = (
-                stack(
-                    [self._layer(f"{name}.inner"), self._layer(f"{name}.outer")],
-                    averaged(features.T, values),
-                    None,
-                    rate,
-                    sites[site],
-                )
-                for name, values, site in (
-                    ("feature_mean", mean, "feature mean"),
-                    ("feature_log_var", log_var, "feature log_var"),
-                )
-            )
-        return [nodes, Psi(mean, log_var.expand_as(mean))]
+            # Without noise in it, one log variance serves all draws.
+            draws, noise_dim = 1, 0
+        log_var = self._encoder(f"{kind}_log_var", inputs, draws, noise_dim, propagation, seen.dropout, log_var_seed)
+        return Psi(mean, log_var)
 
-    def _sample(self, kinds: list[Psi], seed: int) -> list[torch.Tensor]:
+    def _head(self, kind: str, branch: str, values: torch.Tensor, seen: Pass) -> torch.Tensor:
+        """The two layers over the averages of nodes (Eq. cor)."""
+        layers = [self._layer(f"{kind}_{branch}.{part}") for part in ("inner", "outer")]
+        averages = averaged(seen.features.T, values)
+        return stack(layers, averages, None, seen.dropout, seen.seed_at(f"{kind} {branch}"))
+
+    def _encode(self, seen: Pass, draws: int) -> list[Psi]:
+        """Psi of the nodes and, with a feature side, of the features."""
+        propagation = seen.propagation if self.config.encoder == "gcn" else None
+        nodes = self._psi("node", seen.features, propagation, seen, draws)
+        if not self.config.feature_side:
+            return [nodes]
+        if self.config.variant == "independent":
+            return [nodes, self._psi("feature", seen.features.T, None, seen, draws)]
+        branches = zip(Psi._fields, nodes, strict=True)
+        return [nodes, Psi(*(self._head("feature", branch, values, seen) for branch, values in branches))]
+
+    def _sample(self, seen: Pass, kinds: list[Psi]) -> list[torch.Tensor]:
         """``[rows, J, d]`` of each kind: the last J draws of psi are the samples' own."""
-        samples = []
+        count, samples = self.config.num_importance_samples, []
         for (mean, log_var), site in zip(kinds, ("node samples", "feature samples"), strict=False):
             rows, draws, width = mean.shape
-            count = self.config.num_importance_samples
-            normals = random.normals(key(derived(seed, *SITES[site])), rows, count, width, torch.float64)
-            first = draws - count
-            own = [mean[:, first + j] + torch.exp(log_var[:, first + j] / 2) * normals[:, j] for j in range(count)]
-            samples.append(torch.stack(own, dim=1))
+            deviation = torch.exp(log_var.expand_as(mean) / 2)
+            normals = random.normals(key(seen.seed_at(site)), rows, count, width, torch.float64)
+            own = [draws - count + j for j in range(count)]
+            z = [mean[:, s] + deviation[:, s] * normals[:, j] for j, s in enumerate(own)]
+            samples.append(torch.stack(z, dim=1))
         return samples
 
-    # Decoders.
-
-    def _shown(self, samples: list[torch.Tensor], rate: float, seed: int) -> list[torch.Tensor]:
-        """The samples as both decoders see them."""
-        sites = ("node samples' dropout", "feature samples' dropout")
-        return [dropped(z, rate, derived(seed, *SITES[site])) for z, site in zip(samples, sites, strict=False)]
-
     def _decode(
-        self, propagation, features, samples: list[torch.Tensor], rate: float, seed: int
+        self, seen: Pass, z_nodes: torch.Tensor, z_features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits or means, and for "gaussian" log variances: ``[n, J, l]``."""
         config = self.config
-        z_nodes, z_features = samples
         if config.decoder == "inner_product":
             return torch.einsum("ijd,rjd->ijr", z_nodes, z_features), None
         hidden = z_nodes
         if config.feature_embeddings:
-            hidden = torch.cat([z_nodes, averaged(features, z_features)], dim=2)
+            hidden = torch.cat([z_nodes, averaged(seen.features, z_features)], dim=2)
         inner = [self._layer(f"decoder.layers.{index}") for index in range(config.decoder_layers - 1)]
-        used, site = propagation if config.decoder == "gcn" else None, derived(seed, *SITES["decoder"])
-        output = stack([*inner, self._layer("decoder.last")], hidden, used, rate, site)
+        used = seen.propagation if config.decoder == "gcn" else None
+
+        def decoded(weight: torch.Tensor, bias: torch.Tensor | float) -> torch.Tensor:
+            return stack([*inner, (weight, bias)], hidden, used, seen.dropout, seen.seed_at("decoder"))
+
+        output = decoded(*self._layer("decoder.last"))
         if config.likelihood != "gaussian":
             return output, None
         weight = self.parameters["decoder.log_var_weight"]
         # A dense layer's bias is the last row.
-        last = (weight, 0.0) if config.decoder == "gcn" else (weight[:-1], weight[-1])
-        return output, stack([*inner, last], hidden, used, rate, site)
+        return output, decoded(weight, 0.0) if config.decoder == "gcn" else decoded(weight[:-1], weight[-1])
 
     # The bound's terms: ``[J]`` each.
 
@@ -297,9 +296,7 @@ class ModelOracle:
         if config.negatives != "all":
             count = int(edges.sum()) // 2 if config.negatives == "edges" else config.negatives
             absent = (1 - target).triu(1).nonzero()
-            drawn = random.integers(
-                key(derived(seed, *SITES["non-edges"])), random.NEGATIVES, count, len(absent)
-            )
+            drawn = random.integers(key(derived(seed, *SITES["non-edges"])), random.NEGATIVES, count, len(absent))
             counted = torch.zeros(n, n, dtype=torch.float64)
             for low, high in absent[drawn].tolist():
                 counted[low, high] += len(absent) / count
@@ -308,10 +305,8 @@ class ModelOracle:
         terms = pos_weight * target * logsigmoid(scores) + counted * logsigmoid(-scores)
         return scale * terms.sum(dim=(1, 2))
 
-    def _feature_term(
-        self, outputs: tuple[torch.Tensor, torch.Tensor | None], features: torch.Tensor
-    ) -> torch.Tensor:
-        """log p(X | Z); with means, balanced by the sum of X, which values above 1 must not carry past half of the cells."""
+    def _feature_term(self, output: torch.Tensor, log_var: torch.Tensor | None, features: torch.Tensor) -> torch.Tensor:
+        """log p(X | Z); with means, balanced by the sum of X, of which large values count half of the cells at most."""
         config, cells = self.config, features.numel()
         scale, pos_weight = 1.0, torch.ones((), dtype=torch.float64)
         if config.scaling == "mean":
@@ -320,7 +315,6 @@ class ModelOracle:
                 present = present.clamp(max=cells / 2)
             scale = 1 / (2 * (cells - present))
             pos_weight = (cells - present) / present
-        output, log_var = outputs
         per_sample = []
         for j in range(output.shape[1]):
             if config.likelihood == "bernoulli":
@@ -348,7 +342,8 @@ class ModelOracle:
             components = [*range(extra), extra + j]
             densities = []
             for z, (mean, log_var) in zip(samples, kinds, strict=True):
-                posterior = Normal(mean[:, components], torch.exp(log_var[:, components] / 2))
+                deviation = torch.exp(log_var.expand_as(mean) / 2)
+                posterior = Normal(mean[:, components], deviation[:, components])
                 densities.append(posterior.log_prob(z[:, j : j + 1]).sum(dim=2))
             rows = torch.cat(densities)
             if config.mixture == "joint":

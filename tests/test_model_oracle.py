@@ -2,11 +2,12 @@
 
 import functools
 import itertools
+import math
 
 import pytest
 import torch
-from model_oracle import ModelOracle
-from tolerances import assert_close
+from model_oracle import ModelOracle, derived
+from tolerances import assert_close, assert_same_bits
 
 import seegera_fast as sf
 
@@ -33,44 +34,44 @@ CHOICES = {
 
 # Two choices of two fields meet in at least one row, wherever the model has both; "-" where a field has no effect.
 TABLE = """
-correlated  gcn     1  gcn           3  gaussian   per_node sum     no    3,2 edges     0       no     full          reals   ones
-correlated  gcn     3  gcn           2  mse        per_node mean    yes   2,3 all       0       no     full          reals   ones
-correlated  mlp     3  gcn           1  bernoulli  per_node mean    yes   3,2 11        0.4     no     full          ones    ones
-correlated  mlp     1  gcn           1  gaussian   per_node sum     no    2,3 11        0.4     yes    full          reals   reals
-correlated  mlp     1  mlp           2  mse        joint    mean    no    3,2 edges     0.4     no     full          reals   reals
-correlated  mlp     3  mlp           3  bernoulli  per_node mean    no    3,2 edges     0       yes    full          ones    reals
-correlated  mlp     2  inner_product -  bernoulli  per_node mean    yes   2,3 11        0.4     yes    full          reals   reals
-correlated  mlp     2  inner_product -  mse        joint    sum     no    2,3 11        0       yes    full          ones    reals
-independent gcn     2  gcn           1  gaussian   joint    mean    no    3,2 edges     0.4     yes    full          reals   reals
-independent mlp     3  gcn           2  bernoulli  per_node sum     no    3,2 all       0.4     yes    full          reals   ones
-independent mlp     2  mlp           3  mse        per_node mean    no    2,3 all       0.4     no     full          reals   ones
-independent mlp     3  mlp           3  gaussian   joint    sum     yes   2,3 11        0       yes    full          reals   ones
-independent gcn     3  inner_product -  bernoulli  joint    sum     no    2,3 edges     0       no     full          ones    ones
-independent mlp     1  inner_product -  bernoulli  joint    mean    no    3,2 all       0.4     yes    full          reals   reals
-independent mlp     3  inner_product -  mse        joint    sum     yes   3,2 all       0.4     no     full          reals   ones
-correlated  gcn     3  gcn           3  gaussian   joint    mean    no    3,2 all       0.4     no     no_embeddings ones    reals
-correlated  gcn     2  gcn           2  mse        per_node mean    no    2,3 11        0.4     yes    no_embeddings reals   reals
-correlated  gcn     2  mlp           1  gaussian   joint    mean    yes   2,3 11        0       no     no_embeddings ones    ones
-correlated  mlp     1  mlp           2  gaussian   per_node sum     yes   2,3 all       0       yes    no_embeddings ones    ones
-correlated  mlp     3  mlp           1  mse        per_node sum     no    2,3 edges     0.4     no     no_embeddings ones    ones
-correlated  mlp     2  mlp           2  gaussian   joint    mean    yes   3,2 edges     0.4     no     no_embeddings reals   reals
-independent gcn     1  gcn           3  mse        per_node sum     yes   2,3 edges     0       yes    no_embeddings ones    reals
-independent gcn     2  gcn           2  bernoulli  joint    sum     yes   2,3 11        0       no     no_embeddings ones    reals
-independent gcn     1  mlp           1  mse        per_node mean    yes   3,2 all       0       yes    no_embeddings ones    reals
-independent gcn     1  mlp           3  bernoulli  joint    mean    yes   2,3 11        0.4     yes    no_embeddings reals   reals
-independent mlp     3  mlp           1  bernoulli  per_node sum     yes   3,2 11        0       no     no_embeddings reals   reals
--           gcn     1  -             -  -          per_node mean    yes   2,3 11        0       no     none          ones    reals
--           mlp     2  -             -  -          joint    sum     no    3,2 11        0.4     yes    none          reals   ones
--           gcn     3  -             -  -          joint    sum     yes   2,3 all       0.4     yes    none          ones    reals
--           mlp     2  -             -  -          per_node sum     yes   3,2 edges     0       yes    none          reals   ones
+correlated  gcn 1 gcn           3 gaussian  per_node sum  no  3,2 edges 0   no  full          reals ones
+correlated  gcn 3 gcn           2 mse       per_node mean yes 2,3 all   0   no  full          reals ones
+correlated  mlp 3 gcn           1 bernoulli per_node mean yes 3,2 11    0.4 no  full          ones  ones
+correlated  mlp 1 gcn           1 gaussian  per_node sum  no  2,3 11    0.4 yes full          reals reals
+correlated  mlp 1 mlp           2 mse       joint    mean no  3,2 edges 0.4 no  full          reals reals
+correlated  mlp 3 mlp           3 bernoulli per_node mean no  3,2 edges 0   yes full          ones  reals
+correlated  mlp 2 inner_product - bernoulli per_node mean yes 2,3 11    0.4 yes full          reals reals
+correlated  mlp 2 inner_product - mse       joint    sum  no  2,3 11    0   yes full          ones  reals
+independent gcn 2 gcn           1 gaussian  joint    mean no  3,2 edges 0.4 yes full          reals reals
+independent mlp 3 gcn           2 bernoulli per_node sum  no  3,2 all   0.4 yes full          reals ones
+independent mlp 2 mlp           3 mse       per_node mean no  2,3 all   0.4 no  full          reals ones
+independent mlp 3 mlp           3 gaussian  joint    sum  yes 2,3 11    0   yes full          reals ones
+independent gcn 3 inner_product - bernoulli joint    sum  no  2,3 edges 0   no  full          ones  ones
+independent mlp 1 inner_product - bernoulli joint    mean no  3,2 all   0.4 yes full          reals reals
+independent mlp 3 inner_product - mse       joint    sum  yes 3,2 all   0.4 no  full          reals ones
+correlated  gcn 3 gcn           3 gaussian  joint    mean no  3,2 all   0.4 no  no_embeddings ones  reals
+correlated  gcn 2 gcn           2 mse       per_node mean no  2,3 11    0.4 yes no_embeddings reals reals
+correlated  gcn 2 mlp           1 gaussian  joint    mean yes 2,3 11    0   no  no_embeddings ones  ones
+correlated  mlp 1 mlp           2 gaussian  per_node sum  yes 2,3 all   0   yes no_embeddings ones  ones
+correlated  mlp 3 mlp           1 mse       per_node sum  no  2,3 edges 0.4 no  no_embeddings ones  ones
+correlated  mlp 2 mlp           2 gaussian  joint    mean yes 3,2 edges 0.4 no  no_embeddings reals reals
+independent gcn 1 gcn           3 mse       per_node sum  yes 2,3 edges 0   yes no_embeddings ones  reals
+independent gcn 2 gcn           2 bernoulli joint    sum  yes 2,3 11    0   no  no_embeddings ones  reals
+independent gcn 1 mlp           1 mse       per_node mean yes 3,2 all   0   yes no_embeddings ones  reals
+independent gcn 1 mlp           3 bernoulli joint    mean yes 2,3 11    0.4 yes no_embeddings reals reals
+independent mlp 3 mlp           1 bernoulli per_node sum  yes 3,2 11    0   no  no_embeddings reals reals
+-           gcn 1 -             - -         per_node mean yes 2,3 11    0   no  none          ones  reals
+-           mlp 2 -             - -         joint    sum  no  3,2 11    0.4 yes none          reals ones
+-           gcn 3 -             - -         joint    sum  yes 2,3 all   0.4 yes none          ones  reals
+-           mlp 2 -             - -         per_node sum  yes 3,2 edges 0   yes none          reals ones
 """
 
 CONFIGURATIONS = [dict(zip(CHOICES, row.split(), strict=True)) for row in TABLE.strip().splitlines()]
-# The plain cases: VGAE, and the paper's J = K = 1; and a sum of features beyond half of the cells.
+# VGAE; the paper's J = K = 1; and without extra draws, a sum of features beyond half of the cells.
 CONFIGURATIONS += [
     {"side": "none", "J,K": "1,0", "noise_dim": "0", "encoder": "gcn"},
     {"J,K": "1,1", "dropout": "0.4", "masked": "yes"},
-    {"J,K": "2,1", "likelihood": "mse", "values": "counts"},
+    {"J,K": "2,0", "likelihood": "mse", "values": "counts"},
 ]
 
 
@@ -102,14 +103,10 @@ def arrays(choices: dict[str, str]) -> tuple[torch.Tensor, torch.Tensor]:
     return adjacency + adjacency.T, features
 
 
-@functools.cache
-def built(choices: tuple[tuple[str, str], ...]) -> tuple[sf.SeeGera, ModelOracle]:
-    """A model and its oracle, with the same parameters: all random, also the biases that begin at zero."""
-    choices = dict(choices)
-    adjacency, features = arrays(choices)
+def graph_and_fields(choices: dict[str, str]) -> tuple[sf.Graph, dict]:
     samples, extra = choices["J,K"].split(",")
-    numbers = ("encoder_layers", "decoder_layers", "noise_dim")
     names = ("variant", "encoder", "decoder", "likelihood", "mixture", "scaling")
+    numbers = ("encoder_layers", "decoder_layers", "noise_dim")
     masked, negatives = choices.get("masked") == "yes", choices.get("negatives", "all")
     fields = {
         "embedding_dim": 3,
@@ -129,14 +126,24 @@ def built(choices: tuple[tuple[str, str], ...]) -> tuple[sf.SeeGera, ModelOracle
         "feature_side": choices.get("side") != "none",
     }
     weighted = choices.get("weights") == "reals"
-    graph = sf.Graph(adjacency, features, weighted=weighted, dtype=torch.float64)
+    return sf.Graph(*arrays(choices), weighted=weighted, dtype=torch.float64), fields
+
+
+def oracle_of(model: sf.SeeGera, choices: dict[str, str]) -> ModelOracle:
+    parameters = {name: value.detach().clone().requires_grad_() for name, value in model.state_dict().items()}
+    return ModelOracle(model.config, *arrays(choices), parameters)
+
+
+@functools.cache
+def built(choices: tuple[tuple[str, str], ...]) -> tuple[sf.SeeGera, ModelOracle]:
+    """A model and its oracle, with the same parameters: all random, also the biases that begin at zero."""
+    graph, fields = graph_and_fields(dict(choices))
     model = sf.SeeGera(graph, **fields)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    parameters = {name: value.detach().clone().requires_grad_() for name, value in model.state_dict().items()}
-    return model, ModelOracle(model.config, adjacency, features, parameters)
+    return model, oracle_of(model, dict(choices))
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, name: str) -> None:
@@ -176,6 +183,39 @@ def test_embedding_scores_and_reconstruction(choices):
     assert model.training
 
 
+def test_a_call_without_arguments_draws_anew_from_the_model_s_seed():
+    choices = {"J,K": "2,3", "dropout": "0.4", "masked": "yes"}
+    graph, fields = graph_and_fields(choices)
+    model = sf.SeeGera(graph, **fields, seed=3)
+    oracle = oracle_of(model, choices)
+    for step in range(2):
+        loss, _ = oracle.forward(derived(3, step), 1.0, training=True)
+        close(model().loss, loss, f"loss of step {step}")
+    close(model.embed(), oracle.embed(0), "embedding")
+
+
+@each_configuration
+def test_initial_parameters(choices):
+    """Glorot's uniform weights, in float32 by torch's generator, in the order of the layers; biases of zero."""
+    graph, fields = graph_and_fields(choices)
+    state = sf.SeeGera(graph, **fields, seed=4).state_dict()
+    generator = torch.Generator().manual_seed(4)
+    for name in sorted(state, key="decoder.log_var_weight".__eq__):
+        rows, *columns = state[name].shape
+        if name.endswith("bias"):
+            expected = torch.zeros(rows)
+        else:
+            # The rows that meet the noise are a part of the first layer.
+            layer = name.rpartition(".")[0]
+            parts = (f"{layer}.weight", f"{layer}.noise_weight") if layer.endswith("first") else (name,)
+            fan_in = sum(state[part].shape[0] for part in parts)
+            bound = math.sqrt(6 / (fan_in + columns[0]))
+            expected = torch.empty(rows, *columns).uniform_(-bound, bound, generator=generator)
+        if name == "decoder.log_var_weight" and fields["decoder"] == "mlp":
+            expected[-1] = 0
+        assert_same_bits(state[name], expected.double(), name=name)
+
+
 def test_the_table_has_each_pair_of_choices():
     met = {pair for row in CONFIGURATIONS for pair in itertools.combinations(row.items(), 2)}
     decoded = {"variant", "decoder", "decoder_layers", "likelihood"}
@@ -185,8 +225,7 @@ def test_the_table_has_each_pair_of_choices():
             chosen = dict(pair)
             products = chosen.get("decoder") == "inner_product"
             impossible = (chosen.get("side") == "none" and decoded & set(chosen)) or (
-                products
-                and ("decoder_layers" in chosen or {"gaussian", "no_embeddings"} & set(chosen.values()))
+                products and ("decoder_layers" in chosen or {"gaussian", "no_embeddings"} & set(chosen.values()))
             )
             if not impossible and pair not in met:
                 missing.append(pair)
