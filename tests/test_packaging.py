@@ -173,6 +173,8 @@ def test_wheel_from_sdist(sdist, environment, compiler, tmp_path):
         names = archive.namelist()
     assert [name for name in names if name.startswith("seegera_fast/_C.")]
     assert not [name for name in names if name.startswith(("kernels/", "tests/", "build/"))]
+    assert not [name for name in names if name.endswith((".cpp", ".cu", ".h", ".cuh"))]
+    assert "seegera_fast/kernels/cpu/layout.py" in names
 
     environment.install(wheel)
     # Another project's package of that name must not be taken for the checkout.
