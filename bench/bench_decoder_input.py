@@ -1,8 +1,8 @@
 """decoder_input, value and gradients, against the concatenation in plain PyTorch, which drops by torch's generator."""
 
-import pytest
+import floors
 import torch
-from cases import CONTENDERS, DROPOUT, FEATURES, NODES, WIDTH, compare, cora_sized, csr, leaf, spread, with_gradients
+from operations import DROPOUT, csr, grid, leaf, operation, spread, with_gradients
 from torch.nn import functional
 
 import seegera_fast as sf
@@ -10,12 +10,25 @@ import seegera_fast as sf
 SEED = 3
 
 
-def contenders(samples, dropout):
-    features = cora_sized().features
-    z_nodes, z_features = leaf(NODES, samples, WIDTH), leaf(FEATURES, samples, WIDTH, seed=1)
-    weight = leaf(2 * WIDTH, WIDTH, scale=WIDTH**-0.5, seed=2)
+def floor(size, samples, dropout):
+    words = size.graph.features.nnz
+    return floors.total(
+        floors.product(samples * size.nodes, 2 * size.width, size.width),
+        floors.sparse_matmul(words, size.nodes, size.features, samples * size.width),
+    )
+
+
+@operation(
+    grid(samples=(1, 5), dropout=(DROPOUT, 0.0)),
+    small=grid(samples=(2,), dropout=(DROPOUT,)),
+    floor=floor,
+)
+def bench_decoder_input(size, samples, dropout):
+    features = size.graph.features
+    z_nodes, z_features = leaf(size.nodes, samples, size.width), leaf(size.features, samples, size.width, seed=1)
+    weight = leaf(2 * size.width, size.width, scale=size.width**-0.5, seed=2)
     matrix = csr(features.row_normalized)
-    factors = sf.ops.dropout(torch.ones(NODES, samples, 2 * WIDTH), dropout, SEED)
+    factors = sf.ops.dropout(torch.ones(size.nodes, samples, 2 * size.width), dropout, SEED)
 
     def plain(drop):
         return drop(torch.cat([z_nodes, spread(matrix, z_features)], 2)) @ weight
@@ -25,12 +38,4 @@ def contenders(samples, dropout):
         "torch": lambda: plain(lambda joined: functional.dropout(joined, dropout)),
         "torch, same draws": lambda: plain(lambda joined: joined * factors),
     }
-    return {name: with_gradients(function, [z_nodes, z_features, weight]) for name, function in functions.items()}
-
-
-@pytest.mark.parametrize("dropout", [0.0, DROPOUT])
-@pytest.mark.parametrize("samples", [1, 5])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_decoder_input(benchmark, contender, samples, dropout):
-    benchmark.group = f"decoder_input, J = {samples}, dropout {dropout}"
-    compare(benchmark, contender, contenders(samples, dropout))
+    return with_gradients(functions, [z_nodes, z_features, weight])

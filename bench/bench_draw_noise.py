@@ -1,26 +1,18 @@
-"""draw_noise against Bernoulli numbers of torch's own generator, so only the shares of ones are compared."""
+"""draw_noise against Bernoulli numbers of torch's own generator."""
 
-import pytest
 import torch
-from cases import CONTENDERS, NODES
+from operations import grid, operation
 
 import seegera_fast as sf
 
-NOISE_DIM, PROB = 5, 0.5
+SEED, NOISE_DIM, PROB = 3, 5, 0.5
 
 
-@pytest.mark.parametrize("samples", [1, 5])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_draw_noise(benchmark, contender, samples):
-    shape = (NODES, 2 * samples, NOISE_DIM)
-    calls = {
-        "seegera_fast": lambda: sf.ops.draw_noise(3, *shape, PROB),
-        "torch": lambda: torch.empty(shape).bernoulli_(PROB),
+@operation(grid(samples=(1, 5)))
+def bench_draw_noise(size, samples):
+    shape, device = (size.nodes, 2 * samples, NOISE_DIM), torch.get_default_device()
+    return {
+        "seegera_fast": lambda: [sf.ops.draw_noise(SEED, *shape, PROB, device=device)],
+        "torch": lambda: [torch.empty(shape).bernoulli_(PROB)],
+        "torch, same draws": lambda: [sf.reference.draw_noise(SEED, *shape, PROB, device=device)],
     }
-    drawn = calls[contender]()
-    assert drawn.shape == shape
-    assert bool(((drawn == 0) | (drawn == 1)).all())
-    # Five standard deviations of the mean.
-    assert abs(float(drawn.mean()) - PROB) < 5 * (PROB * (1 - PROB) / drawn.numel()) ** 0.5
-    benchmark.group = f"draw_noise, J = K = {samples}"
-    benchmark(calls[contender])

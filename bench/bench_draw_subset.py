@@ -1,10 +1,11 @@
-"""draw_subset against a permutation of torch's own generator, so only the numbers of chosen ones are compared."""
+"""draw_subset against a permutation of torch's own generator."""
 
-import pytest
 import torch
-from cases import CONTENDERS, cora_sized
+from operations import grid, operation
 
 import seegera_fast as sf
+
+SEED = 3
 
 
 def permuted(count, chosen):
@@ -13,17 +14,12 @@ def permuted(count, chosen):
     return drawn
 
 
-@pytest.mark.parametrize("stream", ["edges", "entries"])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_draw_subset(benchmark, contender, stream):
-    count = cora_sized().num_edges if stream == "edges" else cora_sized().features.nnz
-    chosen = int(0.3 * count)
-    calls = {
-        "seegera_fast": lambda: sf.ops.draw_subset(3, count, chosen, stream=stream),
-        "torch": lambda: permuted(count, chosen),
+@operation(grid(stream=("edges", "entries")))
+def bench_draw_subset(size, stream):
+    count = size.graph.num_edges if stream == "edges" else size.graph.features.nnz
+    chosen, given = int(0.3 * count), {"stream": stream, "device": torch.get_default_device()}
+    return {
+        "seegera_fast": lambda: [sf.ops.draw_subset(SEED, count, chosen, **given)],
+        "torch": lambda: [permuted(count, chosen)],
+        "torch, same draws": lambda: [sf.reference.draw_subset(SEED, count, chosen, **given)],
     }
-    drawn = calls[contender]()
-    assert drawn.shape == (count,)
-    assert int(drawn.sum()) == chosen
-    benchmark.group = f"draw_subset, {count} {stream}"
-    benchmark(calls[contender])

@@ -1,8 +1,8 @@
 """dropout, value and gradient, against torch's, which draws from its own generator and keeps the mask for backward."""
 
-import pytest
+import floors
 import torch
-from cases import CONTENDERS, DROPOUT, NODES, WIDTH, compare, leaf, with_gradients
+from operations import DROPOUT, grid, leaf, operation, with_gradients
 from torch.nn import functional
 
 import seegera_fast as sf
@@ -10,19 +10,18 @@ import seegera_fast as sf
 SEED = 3
 
 
-def contenders(samples):
-    values = leaf(NODES, samples, 2 * WIDTH)
+@operation(
+    grid(samples=(1, 5)),
+    small=grid(samples=(2,)),
+    # Forward and backward read and write 2 d numbers a row each.
+    floor=lambda size, samples: floors.Work(0.0, 32.0 * size.nodes * samples * size.width),
+)
+def bench_dropout(size, samples):
+    values = leaf(size.nodes, samples, 2 * size.width)
     factors = sf.ops.dropout(torch.ones(values.shape), DROPOUT, SEED)
     functions = {
         "seegera_fast": lambda: sf.ops.dropout(values, DROPOUT, SEED),
         "torch": lambda: functional.dropout(values, DROPOUT),
         "torch, same draws": lambda: values * factors,
     }
-    return {name: with_gradients(function, [values]) for name, function in functions.items()}
-
-
-@pytest.mark.parametrize("samples", [1, 5])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_dropout(benchmark, contender, samples):
-    benchmark.group = f"dropout, J = {samples}"
-    compare(benchmark, contender, contenders(samples))
+    return with_gradients(functions, [values])

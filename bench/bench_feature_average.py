@@ -1,25 +1,27 @@
 """feature_average, value and gradient, against torch's CSR product with weights that were normalised beforehand."""
 
-import pytest
-from cases import CONTENDERS, WIDTH, compare, cora_sized, csr, leaf, spread, with_gradients
+import floors
+from operations import csr, grid, leaf, operation, spread, with_gradients
 
 import seegera_fast as sf
 
 
-def contenders(to, draws):
-    features = cora_sized().features
+def floor(size, to, draws):
+    return floors.sparse_matmul(size.graph.features.nnz, size.nodes, size.features, draws * size.width)
+
+
+# To features go all K + J draws of the means, to nodes the J samples.
+@operation(
+    [*grid(to=("features",), draws=(2, 10)), *grid(to=("nodes",), draws=(1, 5))],
+    small=grid(to=("features", "nodes"), draws=(2,)),
+    floor=floor,
+)
+def bench_feature_average(size, to, draws):
+    features = size.graph.features
     weights = (features.transposed if to == "features" else features).row_normalized
-    values, matrix = leaf(weights.shape[1], draws, WIDTH), csr(weights)
+    values, matrix = leaf(weights.shape[1], draws, size.width), csr(weights)
     functions = {
         "seegera_fast": lambda: sf.ops.feature_average(features, values, to=to),
         "torch": lambda: spread(matrix, values),
     }
-    return {name: with_gradients(function, [values]) for name, function in functions.items()}
-
-
-# To features go all K + J draws of the means, to nodes the J samples.
-@pytest.mark.parametrize(("to", "draws"), [("features", 2), ("features", 10), ("nodes", 1), ("nodes", 5)])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_feature_average(benchmark, contender, to, draws):
-    benchmark.group = f"feature_average to {to}, {draws} draws"
-    compare(benchmark, contender, contenders(to, draws))
+    return with_gradients(functions, [values])

@@ -2,50 +2,50 @@
 
 import math
 
-import pytest
+import floors
 import torch
-from cases import CONTENDERS, FEATURES, NODES, WIDTH, compare, cora_sized, leaf, with_gradients
+from operations import grid, leaf, operation, with_gradients
 from torch.nn import functional
 
 import seegera_fast as sf
 
-POS_WEIGHT = torch.tensor(20.0)
+POS_WEIGHT = 20.0
+LIKELIHOODS = ("bernoulli", "mse", "gaussian")
 
 
-def contenders(likelihood, width):
-    features = cora_sized().features
-    dense = features.to_dense()
-    hidden = leaf(NODES, 1, width, scale=0.1)
-    weight, variance = (leaf(width, FEATURES, scale=0.1, seed=seed) for seed in (1, 2))
-    leaves = [hidden, weight] + [variance] * (likelihood == "gaussian")
+def floor(size, likelihood, samples):
+    nnz = size.graph.features.nnz
+    return floors.feature_likelihood(size.nodes, size.features, size.width, nnz, likelihood, samples)
+
+
+@operation(
+    grid(likelihood=LIKELIHOODS, samples=(1,), width=(512, 64)),
+    small=grid(likelihood=LIKELIHOODS, samples=(2,)),
+    # More features than a chunk of outputs has.
+    larger=grid(likelihood=("bernoulli",), samples=(1,)),
+    floor=floor,
+)
+def bench_feature_likelihood(size, likelihood, samples):
+    features = size.graph.features
+    dense, pos_weight = features.to_dense(), torch.tensor(POS_WEIGHT)
+    hidden = leaf(size.nodes, samples, size.width, scale=0.1)
+    weight, variance = (leaf(size.width, size.features, scale=0.1, seed=seed) for seed in (1, 2))
+    gaussian = likelihood == "gaussian"
 
     def ours():
-        return sf.ops.feature_likelihood(
-            hidden,
-            weight,
-            features,
-            likelihood=likelihood,
-            pos_weight=POS_WEIGHT,
-            log_var_weight=variance if likelihood == "gaussian" else None,
-        )
+        given = {"likelihood": likelihood, "pos_weight": pos_weight, "log_var_weight": variance if gaussian else None}
+        return sf.ops.feature_likelihood(hidden, weight, features, **given)
+
+    def loss(sample):
+        outputs = sample @ weight
+        if likelihood == "bernoulli":
+            return functional.binary_cross_entropy_with_logits(outputs, dense, pos_weight=pos_weight, reduction="sum")
+        if likelihood == "mse":
+            return functional.mse_loss(outputs, dense, reduction="sum") + 0.5 * math.log(math.pi) * dense.numel()
+        variances = torch.exp(sample @ variance)
+        return functional.gaussian_nll_loss(outputs, dense, variances, full=True, reduction="sum")
 
     def plain():
-        outputs = hidden[:, 0] @ weight
-        if likelihood == "bernoulli":
-            loss = functional.binary_cross_entropy_with_logits(outputs, dense, pos_weight=POS_WEIGHT, reduction="sum")
-        elif likelihood == "mse":
-            loss = functional.mse_loss(outputs, dense, reduction="sum") + 0.5 * math.log(math.pi) * dense.numel()
-        else:
-            variances = torch.exp(hidden[:, 0] @ variance)
-            loss = functional.gaussian_nll_loss(outputs, dense, variances, full=True, reduction="sum")
-        return -loss[None]
+        return -torch.stack([loss(sample) for sample in hidden.unbind(1)])
 
-    return {name: with_gradients(call, leaves) for name, call in {"seegera_fast": ours, "torch": plain}.items()}
-
-
-@pytest.mark.parametrize("width", [64, WIDTH])
-@pytest.mark.parametrize("likelihood", ["bernoulli", "mse", "gaussian"])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_feature_likelihood(benchmark, contender, likelihood, width):
-    benchmark.group = f"feature_likelihood, {likelihood}, width {width}"
-    compare(benchmark, contender, contenders(likelihood, width))
+    return with_gradients({"seegera_fast": ours, "torch": plain}, [hidden, weight, *([variance] if gaussian else [])])

@@ -1,8 +1,8 @@
 """gcn, value and gradients, against torch's CSR product over all draws at once; torch drops by its own generator."""
 
-import pytest
+import floors
 import torch
-from cases import CONTENDERS, DROPOUT, NODES, WIDTH, compare, cora_sized, csr, leaf, spread, with_gradients
+from operations import DROPOUT, csr, grid, leaf, operation, spread, with_gradients
 from torch.nn import functional
 
 import seegera_fast as sf
@@ -10,9 +10,22 @@ import seegera_fast as sf
 SEED = 3
 
 
-def contenders(draws, dropout):
-    propagation = cora_sized().propagation
-    hidden, weight = leaf(NODES, draws, WIDTH), leaf(WIDTH, WIDTH, scale=WIDTH**-0.5, seed=1)
+def floor(size, samples, dropout):
+    draws = 2 * samples
+    return floors.total(
+        floors.product(draws * size.nodes, size.width, size.width),
+        floors.sparse_matmul(size.graph.propagation.nnz, size.nodes, size.nodes, draws * size.width),
+    )
+
+
+@operation(
+    grid(samples=(1, 5), dropout=(DROPOUT, 0.0)),
+    floor=floor,
+)
+def bench_gcn(size, samples, dropout):
+    propagation = size.graph.propagation
+    hidden = leaf(size.nodes, 2 * samples, size.width)
+    weight = leaf(size.width, size.width, scale=size.width**-0.5, seed=1)
     matrix = csr(propagation)
     factors = sf.ops.dropout(torch.ones(hidden.shape), dropout, SEED)
 
@@ -24,12 +37,4 @@ def contenders(draws, dropout):
         "torch": lambda: plain(functional.dropout(hidden, dropout)),
         "torch, same draws": lambda: plain(hidden * factors),
     }
-    return {name: with_gradients(function, [hidden, weight]) for name, function in functions.items()}
-
-
-@pytest.mark.parametrize("dropout", [0.0, DROPOUT])
-@pytest.mark.parametrize("samples", [1, 5])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_gcn(benchmark, contender, samples, dropout):
-    benchmark.group = f"gcn, J = K = {samples}, dropout {dropout}"
-    compare(benchmark, contender, contenders(2 * samples, dropout))
+    return with_gradients(functions, [hidden, weight])

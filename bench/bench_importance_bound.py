@@ -2,29 +2,19 @@
 
 import math
 
-import pytest
 import torch
-from cases import CONTENDERS, compare, leaf, with_gradients
+from operations import grid, leaf, operation, with_gradients
 
 import seegera_fast as sf
 
+WARMUP = 0.5
 
-def contenders(samples):
+
+@operation(grid(samples=(5, 1)))
+def bench_importance_bound(size, samples):
     likelihood, prior, mixture = (leaf(samples, seed=seed) for seed in range(3))
-    warmup = 0.5
-
-    def plain():
-        return torch.logsumexp(likelihood + warmup * (prior - mixture), 0) - math.log(samples)
-
     functions = {
-        "seegera_fast": lambda: sf.ops.importance_bound(likelihood, prior, mixture, warmup=warmup),
-        "torch": plain,
+        "seegera_fast": lambda: sf.ops.importance_bound(likelihood, prior, mixture, warmup=WARMUP),
+        "torch": lambda: torch.logsumexp(likelihood + WARMUP * (prior - mixture), 0) - math.log(samples),
     }
-    return {name: with_gradients(function, [likelihood, prior, mixture]) for name, function in functions.items()}
-
-
-@pytest.mark.parametrize("samples", [1, 5])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_importance_bound(benchmark, contender, samples):
-    benchmark.group = f"importance_bound, J = {samples}"
-    compare(benchmark, contender, contenders(samples))
+    return with_gradients(functions, [likelihood, prior, mixture])

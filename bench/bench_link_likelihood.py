@@ -1,8 +1,8 @@
 """link_likelihood, value and gradient, against plain PyTorch: all pairs and sampled negatives."""
 
-import pytest
+import floors
 import torch
-from cases import CONTENDERS, NODES, WIDTH, compare, cora_sized, leaf, with_gradients
+from operations import grid, leaf, operation, with_gradients
 from torch.nn.functional import logsigmoid
 
 import seegera_fast as sf
@@ -27,26 +27,37 @@ def plain(z, adjacency, ranks=None):
     return torch.stack(total)
 
 
-def contenders(sampled, samples, width):
-    adjacency = cora_sized().adjacency
-    z = leaf(NODES, samples, width, scale=width**-0.25)
-    count, absent = adjacency.nnz // 2, adjacency.non_edges.count
-    negatives = count if sampled else "all"
+def floor(size, negatives, samples):
+    if negatives == "all":
+        return floors.link_likelihood(size.nodes, size.width, samples)
+    edges = size.graph.num_edges
+    return floors.sampled_link_likelihood(2 * edges + size.nodes, size.nodes, size.width, samples)
+
+
+@operation(
+    grid(negatives=("all", "edges"), samples=(1, 5), width=(512, 64)),
+    # The second width is above what a tile takes in one piece.
+    small=[*grid(negatives=("all", "edges"), samples=(2,)), {"negatives": "all", "samples": 1, "width": 520}],
+    # Links of a node in several pieces, and of nodes in several groups.
+    larger=[
+        *grid(negatives=("all", "edges"), samples=(2,), width=(72,)),
+        {"negatives": "all", "samples": 2, "width": 72, "dtype": torch.bfloat16},
+        {"negatives": "all", "samples": 1, "width": 520},
+    ],
+    floor=floor,
+)
+def bench_link_likelihood(size, negatives, samples, dtype=torch.float32):
+    adjacency = size.graph.adjacency
+    z = leaf(size.nodes, samples, size.width, scale=size.width**-0.25, dtype=dtype)
+    edges, absent = size.graph.num_edges, adjacency.non_edges.count
+    sampled = negatives == "edges"
+    drawn = edges if sampled else "all"
     functions = {
-        "seegera_fast": lambda: sf.ops.link_likelihood(z, adjacency, pos_weight=WEIGHT, negatives=negatives),
-        "torch": lambda: plain(z, adjacency, torch.randint(absent, (count,)) if sampled else None),
+        "seegera_fast": lambda: sf.ops.link_likelihood(z, adjacency, pos_weight=WEIGHT, negatives=drawn),
+        "torch": lambda: plain(z, adjacency, torch.randint(absent, (edges,)) if sampled else None),
     }
     if sampled:
         random, seed = sf.reference.random, torch.zeros(1, dtype=torch.int64)
-        ranks = random.integers(seed, random.NEGATIVES, count, absent)
+        ranks = random.integers(seed, random.NEGATIVES, edges, absent)
         functions["torch, same draws"] = lambda: plain(z, adjacency, ranks)
-    return {name: with_gradients(function, [z]) for name, function in functions.items()}
-
-
-@pytest.mark.parametrize("width", [64, WIDTH])
-@pytest.mark.parametrize("samples", [1, 5])
-@pytest.mark.parametrize("sampled", [False, True], ids=["all pairs", "sampled"])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_link_likelihood(benchmark, contender, sampled, samples, width):
-    benchmark.group = f"link_likelihood, {'sampled' if sampled else 'all pairs'}, J = {samples}, d = {width}"
-    compare(benchmark, contender, contenders(sampled, samples, width))
+    return with_gradients(functions, [z])

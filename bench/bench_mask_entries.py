@@ -4,9 +4,8 @@ Both give all that a training step needs: the values of X, of its rows and of it
 three transposes.
 """
 
-import pytest
 import torch
-from cases import CONTENDERS, compare, cora_sized
+from operations import operation
 
 import seegera_fast as sf
 
@@ -18,9 +17,9 @@ def normalized(values, index, size):
     return values * torch.where(sums > 0, 1 / sums, 0.0)[index]
 
 
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_mask_entries(benchmark, contender):
-    features = cora_sized().features
+@operation(larger=({},))
+def bench_mask_entries(size):
+    features = size.graph.features
     row, col, order, removed = features.row, features.col, features.order, int(0.3 * features.nnz)
 
     def ours():
@@ -34,11 +33,9 @@ def bench_mask_entries(benchmark, contender):
         by_row, by_column = normalized(values, row, features.shape[0]), normalized(values, col, features.shape[1])
         return [part for own in (values, by_row, by_column) for part in (own, own[order])]
 
-    subset = sf.ops.draw_subset(SEED, features.nnz, removed, stream="entries")
-    calls = {
+    subset = sf.ops.draw_subset(SEED, features.nnz, removed, stream="entries", device=features.values.device)
+    return {
         "seegera_fast": ours,
         "torch": lambda: plain(torch.randperm(features.nnz)[:removed]),
         "torch, same draws": lambda: plain(subset),
     }
-    benchmark.group = f"mask_entries, {removed} of {features.nnz}"
-    compare(benchmark, contender, calls)

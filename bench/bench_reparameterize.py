@@ -1,16 +1,22 @@
 """reparameterize, value and gradients, against normal numbers of torch's own generator, which backward needs kept."""
 
-import pytest
+import floors
 import torch
-from cases import CONTENDERS, NODES, WIDTH, compare, leaf, with_gradients
+from operations import grid, leaf, operation, with_gradients
 
 import seegera_fast as sf
 
 SEED = 3
 
 
-def contenders(samples):
-    mean, log_var = leaf(NODES, samples, WIDTH), leaf(NODES, 1, WIDTH, seed=1)
+@operation(
+    grid(samples=(1, 5)),
+    small=grid(samples=(2,)),
+    # Forward reads the means and the variances and writes the samples, backward the other way round.
+    floor=lambda size, samples: floors.Work(0.0, 8.0 * size.nodes * size.width * (2 * samples + 1)),
+)
+def bench_reparameterize(size, samples):
+    mean, log_var = leaf(size.nodes, samples, size.width), leaf(size.nodes, 1, size.width, seed=1)
     zeros = torch.zeros(mean.shape)
     own = sf.ops.reparameterize(zeros, zeros, SEED)
     functions = {
@@ -18,11 +24,4 @@ def contenders(samples):
         "torch": lambda: mean + torch.exp(log_var / 2) * torch.randn_like(mean),
         "torch, same draws": lambda: mean + torch.exp(log_var / 2) * own,
     }
-    return {name: with_gradients(function, [mean, log_var]) for name, function in functions.items()}
-
-
-@pytest.mark.parametrize("samples", [1, 5])
-@pytest.mark.parametrize("contender", CONTENDERS)
-def bench_reparameterize(benchmark, contender, samples):
-    benchmark.group = f"reparameterize, J = {samples}"
-    compare(benchmark, contender, contenders(samples))
+    return with_gradients(functions, [mean, log_var])

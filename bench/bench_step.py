@@ -1,7 +1,7 @@
 """A training step of the library and of the two contenders: ``pytest bench/bench_step.py``."""
 
 import pytest
-from cases import STEPS, Step, check_same_numbers, configuration, load
+from steps import STEPS, Step, check_same_numbers, configuration, load
 
 
 @pytest.mark.parametrize("contender", ["seegera_fast", "sparse", "dense"])

@@ -2,7 +2,7 @@
 
 It says what it found, builds the libraries for the card unless they are there and load, runs the GPU tests, the
 benchmarks and compute-sanitizer. After each part the results are written anew, so that a run that is cut off still
-tells something: CARD.json and CARD.md in the folder of --out.
+tells something: report.json, report.md and pictures in a folder with the card's name.
 
 Exit status: 0 all is well; 1 a test failed; 3 a bar was missed; 4 something could not be measured (the first that
 applies). SEEGERA_DATA names the folder of the data sets; those that are not there are left out, and a random graph
@@ -12,75 +12,27 @@ stands in for Cora and for Physics.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import glob
 import importlib.util
 import json
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from device_plan import BARS, SECTIONS, Section
+from device_process import ROOT, Process, find_tool
+from reporter import UNMEASURED, Report
+
 WORKER = Path(__file__).with_name("device_worker.py")
 DEFAULT_OUT = ROOT / "bench" / "results"
-FAILED, MISSED, UNMEASURED = 1, 3, 4
 
 # Files of GPU tests that come first; the others follow by name.
 FIRST_TESTS = ("sparse_matmul", "link_likelihood", "feature_likelihood", "noisy_gcn", "gcn", "capture")
-
-
-class Bar(NamedTuple):
-    work: str
-    figure: str
-    sign: str
-    limit: float
-
-    def met(self, values: Iterable[float]) -> bool:
-        return all(value >= self.limit if self.sign == ">=" else value <= self.limit for value in values)
-
-
-BARS = {
-    "step": Bar("training step, Cora v3 preset, captured", "times faster than dense", ">=", 20),
-    "link rate": Bar("link_likelihood, all pairs, Physics, d = 512", "of the product rate", ">=", 0.6),
-    "link memory": Bar("link_likelihood, all pairs, Physics, d = 512", "times 4 n d bytes", "<=", 8),
-    "siglip time": Bar("link_likelihood, n = 65,536, d = 768, bf16", "times faster than siglip-kernel", ">=", 1),
-    "siglip memory": Bar("link_likelihood, n = 65,536, d = 768, bf16", "of siglip-kernel's memory", "<=", 1),
-    "million memory": Bar("sampled step, 1 million nodes, d = 256", "GiB", "<=", 40),
-    "million rate": Bar("memory-bound operations, 1 million nodes", "of the copy rate", ">=", 0.7),
-    "sparse_matmul": Bar("sparse_matmul, widths 64 to 1,024", "times faster than cuSPARSE", ">=", 1),
-}
-
-
-class Section(NamedTuple):
-    """A benchmark: its name, the seconds that it may take and the least that it needs, in a run of 8 minutes."""
-
-    name: str
-    seconds: float
-    least: float
-
-
-SECTIONS = (
-    Section("rates", 20, 3),
-    Section("step, cora", 90, 15),
-    Section("profile", 20, 8),
-    Section("sparse_matmul", 40, 8),
-    Section("link_likelihood", 40, 10),
-    Section("siglip-kernel", 30, 8),
-    Section("one million nodes", 60, 20),
-    Section("operations", 70, 15),
-    Section("steps, data sets", 50, 15),
-    Section("step, compiled", 75, 25),
-    Section("growth", 30, 10),
-)
 # Seconds of the other parts, in a run of 8 minutes.
 BUILD, TESTS, ONE_FILE, SANITIZER = 150, 150, 120, 80
 # Seconds in which the small cases are compiled, where no test has run them before compute-sanitizer does.
@@ -93,194 +45,14 @@ FINDING = re.compile(
 GRACE = 15
 
 
-# --- Processes -------------------------------------------------------------------------------------------------------
-
-
-class Process:
-    """A command in a group of its own, with a time limit; its output goes to a file."""
-
-    alive: ClassVar[set[Process]] = set()
-
-    def __init__(self, command: list[str | Path], seconds: float, **environment: str) -> None:
-        # Closed with the object: it is read after the command has ended.
-        self.output: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        self.begun, self.end, self.late = time.monotonic(), time.monotonic() + seconds, False
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        self.process = subprocess.Popen(
-            list(map(str, command)),
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": path, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=os.setpgrp,
-        )
-        self.alive.add(self)
-
-    def done(self) -> bool:
-        if self not in self.alive:
-            return True
-        if self.process.poll() is None:
-            if time.monotonic() <= self.end:
-                return False
-            self.late = True
-        self.stop()
-        return True
-
-    def stop(self) -> None:
-        """Ends the whole group, so that nothing goes on using the card: a leader that crashed may leave children."""
-        if self not in self.alive:
-            return
-        self.alive.discard(self)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    @classmethod
-    def stop_all(cls) -> None:
-        for process in list(cls.alive):
-            process.stop()
-
-    def wait(self) -> Process:
-        while not self.done():
-            time.sleep(0.05)
-        return self
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.begun
-
-    def text(self) -> str:
-        self.output.seek(0)
-        return self.output.read()
-
-
-def find_tool(name: str, variables: tuple[str, ...] = ()) -> str | None:
-    """A CUDA tool: named by a variable, on the path, in CUDA_HOME, beside nvcc, in CUDA's usual folders or wheels."""
-    found = [os.environ.get(variable) for variable in variables] + [shutil.which(name)]
-    homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
-    nvcc = shutil.which("nvcc")
-    if nvcc:
-        homes.append(str(Path(nvcc).resolve().parents[1]))
-    homes += sorted(glob.glob("/usr/local/cuda*"), reverse=True) + glob.glob("/opt/cuda*")
-    for folder in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        homes += glob.glob(f"{folder}/nvidia/*") + glob.glob(f"{folder}/nvidia")
-    for home in filter(None, homes):
-        found += [f"{home}/{inner}/{name}" for inner in ("bin", name, f"extras/{name}")]
-    return next(filter(None, (shutil.which(path) for path in found if path)), None)
-
-
-# --- The report ------------------------------------------------------------------------------------------------------
-
-
-def shown(value: float | None) -> str:
-    """A figure as it is printed; None: it was no number."""
-    return "none" if value is None else f"{value:.4g}"
-
-
-class Report:
-    """All that was found, written anew after each part."""
-
-    def __init__(self, folder: Path, dry: bool, bars: bool) -> None:
-        self.folder, self.dry, self.wanted_bars, self.begun = folder, dry, bars, time.monotonic()
-        self.card = "rehearsal" if dry else "unknown card"
-        self.content: dict[str, Any] = {
-            "dry run": dry,
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": {},
-            "tests": {},
-            "sections": {},
-            "sanitizer": {},
-        }
-
-    @property
-    def slug(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.card.lower()).strip("-")
-
-    def bars(self) -> list[dict[str, Any]]:
-        rows = [row for section in self.content["sections"].values() for row in section.get("rows", ())]
-        table = []
-        for key, bar in BARS.items() if self.wanted_bars else ():
-            own = [row for row in rows if row["bar"] == key]
-            details = {f"{row['work']}: {row['figure']}": row["value"] for row in own if row["value"] is not None}
-            # A rehearsal's figures mean nothing; nor do they all meet a bar where one could not be measured.
-            met = bar.met(details.values()) if details and not self.dry else None
-            if met and len(details) < len(own):
-                met = None
-            wanted = f"{bar.sign} {bar.limit:g}"
-            table.append({"work": bar.work, "figure": bar.figure, "bar": wanted, "measured": details, "met": met})
-        return table
-
-    def parts(self) -> dict[str, dict[str, Any]]:
-        """Tests and sanitizers, which pass or fail."""
-        return {**self.content["tests"], **self.content["sanitizer"]}
-
-    def status(self) -> int:
-        outcomes = {part["status"] for part in self.parts().values()}
-        if "failed" in outcomes or self.content.get("build"):
-            return FAILED
-        if any(row["met"] is False for row in self.content["bars"]):
-            return MISSED
-        outcomes |= {section["status"] for section in self.content["sections"].values()}
-        complete = outcomes <= {"passed", "done", "not rehearsed"}
-        return 0 if complete and (self.dry or all(row["met"] for row in self.content["bars"])) else UNMEASURED
-
-    def save(self) -> None:
-        self.content["seconds"] = round(time.monotonic() - self.begun, 1)
-        self.content["bars"] = self.bars()
-        self.content["exit status"] = self.status()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for suffix, text in ((".json", json.dumps(self.content, indent=1)), (".md", self.markdown())):
-            aside = self.folder / f"{self.slug}{suffix}.part"
-            aside.write_text(text + "\n")
-            aside.replace(self.folder / f"{self.slug}{suffix}")
-
-    def summary(self) -> list[str]:
-        """The table of bars, then what failed."""
-        words = {True: "met", False: "MISSED", None: "not judged" if self.dry else "not measured"}
-        lines = ["| work | figure | measured | bar | |", "| --- | --- | --- | --- | --- |"]
-        for row in self.content["bars"]:
-            values = row["measured"].values()
-            found = (
-                f"{min(values):.3g} to {max(values):.3g}" if len(values) > 1 else "".join(f"{v:.3g}" for v in values)
-            )
-            lines.append(f"| {row['work']} | {row['figure']} | {found} | {row['bar']} | {words[row['met']]} |")
-        lines.append("")
-        judged = [part["status"] for part in self.parts().values() if part["status"] != "not rehearsed"]
-        lines.append(f"{judged.count('passed')} of {len(judged)} test files and sanitizer runs passed.")
-        if self.content.get("build"):
-            lines.append("- build: failed")
-        for name, part in {**self.parts(), **self.content["sections"]}.items():
-            if part["status"] not in ("passed", "done", "not rehearsed"):
-                reason = part.get("error", "").strip().splitlines()[-1:] or [""]
-                lines.append(f"- {name}: {part['status']} {part.get('result', '')} {reason[0][:300]}".rstrip())
-        return lines
-
-    def markdown(self) -> str:
-        machine = self.content["machine"]
-        about = ", ".join(
-            f"{name} {machine[name]}" for name in ("driver", "torch", "triton", "nvcc") if machine.get(name)
-        )
-        lines = [f"# {self.card}", "", f"{self.content['date']}. {about}.", "", *self.summary()]
-        for name, section in self.content["sections"].items():
-            lines += ["", f"## {name}: {section['status']}", ""]
-            if section.get("rows"):
-                lines += ["| work | figure | value |", "| --- | --- | --- |"]
-                lines += [f"| {row['work']} | {row['figure']} | {shown(row['value'])} |" for row in section["rows"]]
-                lines.append("")
-            lines += [f"- {' '.join(note.split())}" for note in section.get("notes", ())]
-        return "\n".join(lines)
-
-
-# --- The run ---------------------------------------------------------------------------------------------------------
-
-
 class Run:
+    """One call of the script: looks, builds, tests, measures, and keeps the report."""
+
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.dry = options, options.dry_run
         self.scale = options.minutes / 8
         self.deadline = time.monotonic() + 60 * options.minutes
-        self.report = Report(options.out, self.dry, "bench" in options.parts)
+        self.report = Report(options.out, BARS.values() if "bench" in options.parts else (), dry=self.dry)
         self.dry_word = ["--dry-run"] if self.dry else []
         # A rehearsal interprets what Triton kernels it runs.
         self.environment = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.dry else {}
@@ -306,10 +78,7 @@ class Run:
             shutil.rmtree(self.scratch, ignore_errors=True)
             if self.report.content["machine"]:
                 self.report.save()
-        print()
-        print("\n".join(self.report.summary()))
-        print(f"\n{self.report.folder / self.report.slug}.json, {self.report.content['seconds']:.0f} s")
-        return self.report.content["exit status"]
+        return self.report.close()
 
     # What there is
 
@@ -337,7 +106,8 @@ class Run:
             print("no NVIDIA GPU that torch can use; --dry-run rehearses on the CPU")
             return False
         self.report.content["machine"] = machine
-        self.report.card = machine["card"] or self.report.card
+        if self.options.out is None:
+            self.report.folder = DEFAULT_OUT / re.sub(r"[^a-z0-9]+", "-", self.report.title.lower()).strip("-")
         return True
 
     # The libraries
@@ -377,7 +147,7 @@ class Run:
         """Files with tests that need a GPU, the most important first."""
         marks = ("mark.gpu", "from contract import")
         files = [path for path in sorted(ROOT.glob("tests/test_*.py")) if any(m in path.read_text() for m in marks)]
-        order = {f"test_{name}.py": place for place, name in enumerate(FIRST_TESTS)}
+        order = {f"test_{name}.py": index for index, name in enumerate(FIRST_TESTS)}
         return sorted(files, key=lambda path: order.get(path.name, len(order)))
 
     def tests(self) -> None:
@@ -389,10 +159,10 @@ class Run:
         pytest = [sys.executable, "-m", "pytest", "-q", "--maxfail=20", "-p", "no:cacheprovider"]
         chosen = ["-m", "gpu"]
         cores = os.cpu_count() or 1
-        places = 1 if self.dry else max(1, min(8, cores // 2))
+        beside = 1 if self.dry else max(1, min(8, cores // 2))
         if not self.dry and cores >= 8 and importlib.util.find_spec("xdist"):
             # The longest files take as long as all others together: four processes for each.
-            chosen, places = [*chosen, "-n", "4"], max(1, cores // 4)
+            chosen, beside = [*chosen, "-n", "4"], max(1, cores // 4)
         if self.dry:
             # No file has a GPU test that runs here; one with small kernels shows that the files are run and read.
             files, chosen = [ROOT / "tests" / "test_importance_bound.py"], ["-k", "triton and reference"]
@@ -408,7 +178,7 @@ class Run:
         prepared = self.worker("prepare", self.scratch / "largest", seconds=60 * self.scale)
         running: dict[str, Process] = {}
         while running or (waiting and time.monotonic() < end):
-            while waiting and len(running) < places and time.monotonic() < end:
+            while waiting and len(running) < beside and time.monotonic() < end:
                 name = next(iter(waiting))
                 limit = min(ONE_FILE * self.scale, end - time.monotonic())
                 running[name] = Process(waiting.pop(name), limit, **self.environment)
@@ -468,6 +238,8 @@ class Run:
             "sections": [
                 {
                     "name": section.name,
+                    "function": section.function,
+                    "hooks": section.hooks,
                     "seconds": section.seconds * self.scale,
                     "least": 0 if self.dry else section.least * self.scale,
                     "file": str(self.file_of(section.name)),
@@ -505,20 +277,11 @@ class Run:
                     why = f"the process ended with status {process.process.returncode}\n{process.text()[-2000:]}"
                     found |= {"status": "timed out" if process.late else "failed", "error": why}
                 del remaining[name]
-                self.show(name, found)
+                self.report.show(name)
                 self.report.save()
             if over:
                 return
             time.sleep(0.1)
-
-    def show(self, name: str, found: dict[str, Any]) -> None:
-        print(f"\n{name}: {found['status']}, {found['seconds']:.0f} s")
-        for row in found["rows"]:
-            print(f"  {row['work']}  {shown(row['value'])} {row['figure']}")
-        for note in found["notes"]:
-            print(f"  {note[:300]}")
-        if "error" in found:
-            print(f"  {found['error'][-1000:]}")
 
     # compute-sanitizer
 
@@ -577,23 +340,27 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parts = ("tests", "bench", "sanitizer")
     parser.add_argument("--dry-run", action="store_true", help="rehearse on the CPU, with tiny sizes")
     parser.add_argument("--minutes", type=float, help="time for all of it (8; for a rehearsal 30)")
-    parser.add_argument("--out", type=Path, help="folder of the results (bench/results; in a rehearsal runs/rehearsal)")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the report (bench/results/CARD; in a rehearsal runs/rehearsal)"
+    )
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts, help="what to run besides the build (all)")
     options = parser.parse_args(arguments)
     if options.minutes is None:
         options.minutes = 30.0 if options.dry_run else 8.0
     if not 0 < options.minutes < 24 * 60:
         parser.error(f"--minutes: got {options.minutes:g}, want a number above 0")
-    if options.out is None:
-        options.out = ROOT / "runs" / "rehearsal" if options.dry_run else DEFAULT_OUT
-    options.out = options.out.resolve()
+    if options.out is None and options.dry_run:
+        options.out = ROOT / "runs" / "rehearsal"
+    if options.out is not None:
+        # The parts run in another folder.
+        options.out = options.out.resolve()
     return options
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
     if os.environ.get("SEEGERA_DATA"):
-        # The parts run in another folder.
+        # Likewise.
         os.environ["SEEGERA_DATA"] = os.path.abspath(os.environ["SEEGERA_DATA"])
     # Ended from outside, it still writes what it has and leaves no process on the card.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(UNMEASURED))

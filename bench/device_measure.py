@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import math
 import re
 import statistics
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import floors
+import reporter
 import torch
 
 import seegera_fast as sf
@@ -35,30 +34,11 @@ PRODUCTS = {
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 
-class Record:
-    """What a section found, written after each piece: aside, then renamed."""
+class Record(reporter.Record):
+    """What a section found, written to a file after each piece."""
 
     def __init__(self, path: Path, seconds: float) -> None:
-        self.path, self.begun, self.end = path, time.monotonic(), time.monotonic() + seconds
-        self.content: dict[str, object] = {"status": "running", "rows": [], "notes": []}
-        self.broken: list[str] = []
-        self.save()
-
-    def left(self) -> float:
-        """Seconds that this section still has."""
-        return self.end - time.monotonic()
-
-    def row(self, work: str, figure: str, value: float, bar: str | None = None) -> None:
-        """One figure; ``bar`` is the key of the bar that it belongs to. JSON knows no NaN and no infinity: None."""
-        found = float(value) if math.isfinite(value) else None
-        self.content["rows"].append({"work": work, "figure": figure, "value": found, "bar": bar})
-        if found is None:
-            self.content["notes"].append(f"{work}: {figure}: came out as {value}")
-        self.save()
-
-    def note(self, text: str) -> None:
-        self.content["notes"].append(text)
-        self.save()
+        super().__init__(lambda content: reporter.write(path, json.dumps(content)), seconds)
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -69,24 +49,10 @@ class Record:
             self.note(f"{name}: out of memory")
         except Exception as error:
             self.note(f"{name}: {type(error).__name__}: {str(error)[:500]}")
-            self.broken.append("".join(traceback.format_exception(error))[-3000:])
+            self.fail(error)
             if device_is_lost(error):
                 raise
         release()
-
-    def finish(self, error: BaseException | None = None) -> None:
-        if error:
-            self.broken.append("".join(traceback.format_exception(error))[-3000:])
-        self.content["status"] = "failed" if self.broken else "done"
-        if self.broken:
-            self.content["error"] = "\n".join(self.broken)[-6000:]
-        self.save()
-
-    def save(self) -> None:
-        self.content["seconds"] = time.monotonic() - self.begun
-        aside = self.path.with_suffix(".part")
-        aside.write_text(json.dumps(self.content))
-        aside.replace(self.path)
 
 
 def device_is_lost(error: BaseException) -> bool:
@@ -187,10 +153,14 @@ def backends_of(operation: str) -> list[str]:
 
 
 class Machine:
-    """A clock, and how fast the device is by it."""
+    """A clock, and how fast the device is by it.
 
-    def __init__(self) -> None:
-        self.clock = Clock()
+    Args:
+        prepared: the file of the largest graph.
+    """
+
+    def __init__(self, prepared: Path) -> None:
+        self.clock, self.prepared = Clock(), prepared
         self.measured_rates: dict[str, float] = {}
 
     def rate(self, kind: str) -> float:
@@ -215,10 +185,10 @@ def short_name(name: str) -> str:
     """A kernel's name without its return type, namespaces and parameters; template arguments stay, up to a length."""
     name = name.replace("(anonymous namespace)::", "").removeprefix("void ")
     depth = 0
-    for place, letter in enumerate(name):
+    for index, letter in enumerate(name):
         depth += (letter in "<{") - (letter in ">}")
         if letter == "(" and depth == 0:
-            name = name[:place]
+            name = name[:index]
             break
     name = re.sub(r"\b(?:[a-z_]\w*::)+", "", name).strip()
     return name if len(name) <= LETTERS else name[: LETTERS - 3] + "..."

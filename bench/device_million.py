@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-import cases
+import steps
 import floors
 import torch
 from device_measure import DEVICE, DRY, GIB, Machine, Record, normal, peak_of, release
+from device_plan import BARS
 from device_steps import time_steps
 
 import seegera_fast as sf
@@ -19,7 +20,7 @@ LARGEST = 2_000 if DRY else 1_000_000
 
 def prepare(file: str) -> int:
     """Keeps the largest graph, which takes the host some 20 seconds."""
-    graph = cases.random_graph(LARGEST, degree=20, features=256)
+    graph = steps.random_graph(LARGEST, degree=20, features=256)
     aside = Path(f"{file}.part")
     aside.write_bytes(pickle.dumps(graph, protocol=5))
     aside.replace(file)
@@ -30,19 +31,19 @@ def largest(prepared: Path) -> sf.Graph:
     """The graph that was kept, or a new one where none was."""
     if prepared.is_file():
         return pickle.loads(prepared.read_bytes()).to(DEVICE)
-    return cases.random_graph(LARGEST, degree=20, features=256).to(DEVICE)
+    return steps.random_graph(LARGEST, degree=20, features=256).to(DEVICE)
 
 
-def million(record: Record, machine: Machine, prepared: Path) -> None:
+def million(record: Record, machine: Machine) -> None:
     width = 16 if DRY else 256
-    graph = largest(prepared)
+    graph = largest(machine.prepared)
     name = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, d = {width}"
     config = sf.SeeGeraConfig(embedding_dim=width, hidden_dim=width, negatives="edges")
-    step = cases.Step("seegera_fast", graph, config)
+    step = steps.Step("seegera_fast", graph, config)
     # The graph is counted too; the first step builds what it keeps.
     start = 0 if DRY else torch.cuda.memory_allocated()
-    record.row(name, "GiB, sampled step", (start + peak_of(step)) / GIB, "million memory")
-    record.row(name, "ms, sampled step, eager", 1000 * cases.medians({"": step}, 1 if DRY else 3)[""])
+    record.row(name, "GiB, sampled step", (start + peak_of(step)) / GIB, BARS["million memory"])
+    record.row(name, "ms, sampled step, eager", 1000 * steps.medians({"": step}, 1 if DRY else 3)[""])
     del step
     release()
     nodes, propagation = graph.num_nodes, graph.propagation
@@ -72,6 +73,6 @@ def million(record: Record, machine: Machine, prepared: Path) -> None:
     for operation, (moved, call) in calls.items():
         with record.part(f"{name}, {operation}"):
             achieved = moved / machine.clock.seconds({"": call}, 0.5)[""] / machine.rate("copy")
-            record.row(f"{name}, {operation}", "of the copy rate", achieved, "million rate")
+            record.row(f"{name}, {operation}", "of the copy rate", achieved, BARS["million rate"])
     if record.left() > 10 and not DRY:
         time_steps(record, f"step, {name}, sampled", graph, config, ("captured",))

@@ -9,25 +9,27 @@ import importlib.util
 import math
 from collections.abc import Callable
 
-import cases
+import steps
 import floors
 import numpy as np
 import scipy.sparse
 import torch
 from device_measure import DEVICE, DRY, GIB, PRODUCTS, Machine, Record, backends_of, float32_products, normal, peak_of
+from device_plan import BARS
 from device_steps import data_set
+from operations import Benchmark, Size, check_same_numbers, csr, find
 
 import seegera_fast as sf
 
-# The per-operation benchmarks take their sizes when they are imported: large enough to fill a card, or a rehearsal's.
-cases.NODES, cases.FEATURES, cases.WIDTH = (60, 40, 16) if DRY else (16_384, 1433, 512)
+# Of the benchmarks of every operation: large enough to fill a card.
+SIZE = Size(nodes=60, features=40, width=16) if DRY else Size(nodes=16_384, features=1433, width=512)
 
 
 def rectangular(rows: int, cols: int, degree: int) -> sf.SparseMatrix:
     """A random matrix with a fixed number of entries a row."""
     generator = np.random.default_rng(0)
-    place = (np.repeat(np.arange(rows), degree), generator.integers(0, cols, rows * degree))
-    return sf.SparseMatrix.from_any(scipy.sparse.csr_matrix((np.ones(rows * degree), place), (rows, cols)))
+    entries = (np.repeat(np.arange(rows), degree), generator.integers(0, cols, rows * degree))
+    return sf.SparseMatrix.from_any(scipy.sparse.csr_matrix((np.ones(rows * degree), entries), (rows, cols)))
 
 
 def rates(record: Record, machine: Machine) -> None:
@@ -54,11 +56,11 @@ def sparse_matmul(record: Record, machine: Machine) -> None:
 
 
 def sparse_products(record: Record, machine: Machine, name: str, matrix: sf.SparseMatrix, backends: list[str]) -> None:
-    csr = cases.csr(matrix)
+    plain = csr(matrix)
     worst: dict[str, tuple[float, int]] = {}
     for width in (8,) if DRY else (64, 128, 256, 512, 1024):
         dense = normal(matrix.shape[1], width)
-        calls = {"cuSPARSE": lambda dense=dense: csr @ dense}
+        calls = {"cuSPARSE": lambda dense=dense: plain @ dense}
         want = calls["cuSPARSE"]()
         for backend in backends:
 
@@ -78,14 +80,14 @@ def sparse_products(record: Record, machine: Machine, name: str, matrix: sf.Spar
         record.row(f"{name}, width {width}", "us, cuSPARSE", 1e6 * seconds["cuSPARSE"])
     for backend, (ratio, width) in worst.items():
         figure = f"times faster than cuSPARSE, {backend}, width {width} (its worst)"
-        record.row(name, figure, ratio, "sparse_matmul" if backend == backends[0] else None)
+        record.row(name, figure, ratio, BARS["sparse_matmul"] if backend == backends[0] else None)
 
 
 def link_likelihood(record: Record, machine: Machine) -> None:
     graph = None if DRY else data_set(record, "physics")
     if graph is None:
         nodes = 48 if DRY else 34_493
-        graph = cases.random_graph(nodes, degree=14, features=32).to(DEVICE)
+        graph = steps.random_graph(nodes, degree=14, features=32).to(DEVICE)
         record.note("a random graph of Physics's number of nodes: all pairs cost the same")
     for width in (16,) if DRY else (512, 256, 128, 64):
         for product in PRODUCTS:
@@ -116,10 +118,10 @@ def all_pairs(
         seconds = machine.clock.seconds({"default": call, **link_forms(z, adjacency)}, 0.3)
     for form, value in seconds.items():
         achieved = floors.link_likelihood(nodes, width).operations / value / machine.rate(product)
-        own_bar = "link rate" if main and form == "default" else None
+        own_bar = BARS["link rate"] if main and form == "default" else None
         record.row(name, f"of the product rate, {form}", achieved, own_bar)
         record.row(name, f"ms, {form}", 1000 * value)
-    record.row(name, "times 4 n d bytes, peak", peak / (4 * nodes * width), "link memory" if main else None)
+    record.row(name, "times 4 n d bytes, peak", peak / (4 * nodes * width), BARS["link memory"] if main else None)
 
 
 def link_forms(z: torch.Tensor, adjacency: sf.SparseMatrix) -> dict[str, Callable[[], object]]:
@@ -144,7 +146,7 @@ def siglip(record: Record, machine: Machine) -> None:
         record.note("needs a GPU: not rehearsed")
         return
     nodes, width = 65_536, 768
-    adjacency = cases.random_graph(nodes, degree=10, features=32).to(DEVICE).adjacency
+    adjacency = steps.random_graph(nodes, degree=10, features=32).to(DEVICE).adjacency
     z = normal(nodes, width, dtype=torch.bfloat16, scale=width**-0.25).requires_grad_()
     zero = torch.zeros((), device=DEVICE)
 
@@ -170,110 +172,48 @@ def siglip(record: Record, machine: Machine) -> None:
     record.row(name, "of the product rate, ours", achieved)
     if "siglip-kernel" in calls:
         ratio = seconds["siglip-kernel"] / seconds["ours"]
-        record.row(name, "times faster than siglip-kernel", ratio, "siglip time")
-        record.row(name, "of siglip-kernel's memory", peaks["ours"] / peaks["siglip-kernel"], "siglip memory")
-
-
-class Taker:
-    """Stands in for pytest-benchmark's fixture: keeps the call that a benchmark would time."""
-
-    def __init__(self, taken: dict[str, Callable[[], object]], name: str) -> None:
-        self.taken, self.name, self.group = taken, name, ""
-
-    def __call__(self, call: Callable[[], object]) -> None:
-        self.taken[self.name] = call
-
-
-# Operation -> the arguments of its benchmark, and the least that it has to do.
-def operation_cases() -> dict[str, tuple[dict[str, object], floors.Work | None]]:
-    nodes, features, width = cases.NODES, cases.FEATURES, cases.WIDTH
-    graph = cases.cora_sized()
-    words, links = graph.features.nnz, graph.propagation.nnz
-    flat, dropout = 4.0 * nodes * width, cases.DROPOUT
-
-    def total(*works: floors.Work) -> floors.Work:
-        return floors.Work(*map(sum, zip(*works, strict=True)))
-
-    average = floors.sparse_matmul(words, nodes, features, width)
-    return {
-        "feature_likelihood": (
-            {"likelihood": "bernoulli", "width": width},
-            floors.feature_likelihood(nodes, features, width, words, "bernoulli"),
-        ),
-        "link_likelihood": (
-            {"sampled": False, "samples": 1, "width": width},
-            floors.link_likelihood(nodes, width),
-        ),
-        "noisy_gcn": (
-            {"samples": 1, "dropout": dropout},
-            total(
-                floors.sparse_matmul(words, nodes, features, 2 * width),
-                floors.sparse_matmul(links, nodes, nodes, 2 * width),
-            ),
-        ),
-        "gcn": (
-            {"samples": 1, "dropout": dropout},
-            total(
-                floors.product(2 * nodes, width, width),
-                floors.sparse_matmul(links, nodes, nodes, 2 * width),
-            ),
-        ),
-        "feature_average": ({"to": "features", "draws": 1}, average),
-        "decoder_input": (
-            {"samples": 1, "dropout": dropout},
-            total(floors.product(nodes, 2 * width, width), average),
-        ),
-        "mixture_density": ({"samples": 1}, floors.mixture_density(nodes, width, 1, 1)),
-        "reparameterize": ({"samples": 1}, floors.Work(0.0, 6 * flat)),
-        "dropout": ({"samples": 1}, floors.Work(0.0, 8 * flat)),
-        "component_log_density": ({"samples": 1}, floors.mixture_density(nodes, width, 1, 1)),
-        "importance_bound": ({"samples": 5}, None),
-        "mask_edges": ({}, None),
-        "mask_entries": ({}, None),
-        "draw_noise": ({"samples": 1}, None),
-        "draw_subset": ({"stream": "edges"}, None),
-    }
+        record.row(name, "times faster than siglip-kernel", ratio, BARS["siglip time"])
+        record.row(name, "of siglip-kernel's memory", peaks["ours"] / peaks["siglip-kernel"], BARS["siglip memory"])
 
 
 def operations(record: Record, machine: Machine) -> None:
-    """Every operation's benchmark, numbers compared first, in each column."""
+    """The first case of every operation's benchmark, in each column: those with the most work first."""
     # A default device, so that what the plain forms make lies beside what they get.
     with torch.device(DEVICE):
-        for operation, (fields, work) in operation_cases().items():
+        found = []
+        for benchmark in find().values():
+            work = benchmark.work(SIZE, benchmark.first)
+            found.append((0.0 if work is None else machine.floor(work), benchmark))
+        for floor, benchmark in sorted(found, key=lambda pair: pair[0], reverse=True):
             if record.left() < 5:
-                record.note(f"{operation}: no time left")
+                record.note(f"{benchmark.name}: no time left")
                 continue
-            with record.part(operation):
-                run_operation(record, machine, operation, fields, work)
+            with record.part(benchmark.name):
+                run_operation(record, machine, benchmark, floor)
 
 
-def run_operation(
-    record: Record, machine: Machine, operation: str, fields: dict[str, object], work: floors.Work | None
-) -> None:
-    function = getattr(importlib.import_module(f"bench_{operation}"), f"bench_{operation}")
-    taken = {}
+def run_operation(record: Record, machine: Machine, benchmark: Benchmark, floor: float) -> None:
+    """Times the columns and the plain form, each after its numbers were compared.
 
-    def take(contender: str) -> Callable[[], object]:
-        function(Taker(taken, contender), contender=contender, **fields)
-        return taken[contender]
-
-    calls = {"torch": take("torch")}
+    Args:
+        floor: seconds; 0: not known.
+    """
+    operation, made = benchmark.name, benchmark.calls(SIZE, benchmark.first)
+    calls = {"torch": made["torch"]}
     for backend in backends_of(operation):
-        with sf.use_backend(backend):
-            call = take("seegera_fast")
 
-        def forced(call=call, backend=backend):
+        def forced(backend=backend):
             with sf.use_backend(backend):
-                return call()
+                return made["seegera_fast"]()
 
+        check_same_numbers(made | {"seegera_fast": forced})
         calls[backend] = forced
     if not calls.keys() - {"torch"}:
         record.note(f"{operation}: no kernel for {DEVICE}")
     seconds = machine.clock.seconds(calls, 0.3)
-    floor = None if work is None else machine.floor(work)
     for name, value in seconds.items():
         record.row(operation, f"us, {name}", 1e6 * value)
         if name != "torch":
             record.row(operation, f"times faster than plain PyTorch, {name}", seconds["torch"] / value)
-            if floor is not None:
+            if floor:
                 record.row(operation, f"times its floor, {name}", value / floor)

@@ -8,10 +8,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-import cases
+import steps
 import floors
 import torch
 from device_measure import DEVICE, DRY, GIB, Machine, Record, peak_of, release, synchronize
+from device_plan import BARS
+from reporter import Bar
 
 import seegera_fast as sf
 
@@ -30,12 +32,12 @@ def cora(record: Record) -> tuple[str, sf.Graph]:
     if graph is not None:
         return "cora", graph
     nodes, features = (60, 40) if DRY else (2708, 1433)
-    return "random graph of Cora's size", cases.random_graph(nodes, degree=4, features=features).to(DEVICE)
+    return "random graph of Cora's size", steps.random_graph(nodes, degree=4, features=features).to(DEVICE)
 
 
 def configuration(dataset: str, **fields) -> sf.SeeGeraConfig:
     small = {"embedding_dim": 16, "hidden_dim": 16} if DRY else {}
-    return cases.configuration(dataset, **small, **fields)
+    return steps.configuration(dataset, **small, **fields)
 
 
 @contextlib.contextmanager
@@ -64,7 +66,7 @@ class Compiled:
         self.slots = sf.seeds.SeedSlots(torch.device(DEVICE))
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
         self.forward = torch.compile(model, fullgraph=True, backend="aot_eager" if DRY else "inductor")
-        # The first step gives each place its slot and builds what the graph keeps.
+        # The first step gives each site its slot and builds what the graph keeps.
         model(graph, seed=self.slots.root).loss.backward()
         self.graph, self.steps = graph, 0
 
@@ -82,17 +84,17 @@ def make_step(kind: str, graph: sf.Graph, config: sf.SeeGeraConfig) -> Callable[
     own = {"captured": Captured, "compiled": Compiled}
     if kind in own:
         return own[kind](graph, config)
-    return cases.Step("seegera_fast" if kind == "eager" else kind, graph, config)
+    return steps.Step("seegera_fast" if kind == "eager" else kind, graph, config)
 
 
 def time_steps(
-    record: Record, name: str, graph: sf.Graph, config: sf.SeeGeraConfig, kinds: tuple[str, ...], bar: str | None = None
+    record: Record, name: str, graph: sf.Graph, config: sf.SeeGeraConfig, kinds: tuple[str, ...], bar: Bar | None = None
 ) -> dict[str, float]:
     """Milliseconds of a step, Python and the reading of the loss included, and the memory of each kind.
 
     Gives the seconds by kind.
     """
-    steps: dict[str, Callable[[], float]] = {}
+    ready: dict[str, Callable[[], float]] = {}
     for kind in kinds:
         if kind == "captured" and DRY:
             record.note("a captured step needs a GPU: not rehearsed")
@@ -112,13 +114,13 @@ def time_steps(
 
         with record.part(f"{name}, {kind}"), quiet_compiler(kind):
             record.row(name, f"GiB above the graph, {kind}", peak_of(begin) / GIB)
-            steps |= made
-    times: dict[str, list[float]] = {kind: [] for kind in steps}
+            ready |= made
+    times: dict[str, list[float]] = {kind: [] for kind in ready}
     end = time.monotonic() + min(10.0, record.left() / 3)
     turn = 0
-    while steps and turn < (1 if DRY else 11) and (turn < 2 or time.monotonic() < end):
+    while ready and turn < (1 if DRY else 11) and (turn < 2 or time.monotonic() < end):
         turn += 1
-        for kind, step in steps.items():
+        for kind, step in ready.items():
             with quiet_compiler(kind):
                 synchronize()
                 start = time.perf_counter()
@@ -139,8 +141,8 @@ def step_cora(record: Record, machine: Machine) -> None:
     name, graph = cora(record)
     config = configuration("cora")
     with record.part("the same numbers"):
-        cases.check_same_numbers(graph, config)
-    seconds = time_steps(record, f"step, {name}", graph, config, ("eager", "dense", "captured"), "step")
+        steps.check_same_numbers(graph, config)
+    seconds = time_steps(record, f"step, {name}", graph, config, ("eager", "dense", "captured"), BARS["step"])
     floor = sum(map(machine.floor, floors.step(graph, config).values()))
     for kind in ("captured", "eager"):
         if kind in seconds:
@@ -179,7 +181,7 @@ def compiled(record: Record, machine: Machine) -> None:
 def growth(record: Record, machine: Machine) -> None:
     width = 16 if DRY else 256
     for nodes in (200, 400) if DRY else (10_000, 100_000):
-        graph = cases.random_graph(nodes, degree=20, features=256).to(DEVICE)
+        graph = steps.random_graph(nodes, degree=20, features=256).to(DEVICE)
         config = sf.SeeGeraConfig(embedding_dim=width, hidden_dim=width, negatives="edges")
         time_steps(record, f"step, {nodes:,} nodes, sampled", graph, config, ("eager", "captured"))
         release()

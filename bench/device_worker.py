@@ -10,21 +10,17 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import importlib.util
 import json
+import pkgutil
 import platform
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import device_million
-import device_operations
-import device_profile
 import device_small
-import device_steps
 import numpy as np
 import torch
 from device_measure import GIB, Machine, Record, device_is_lost, release
@@ -60,51 +56,27 @@ def describe() -> int:
     return 0
 
 
-# Sections after which launches are slower in their process.
-LEAVES_HOOKS = ("profile",)
-
-
-def all_sections(prepared: Path) -> dict[str, Callable[[Record, Machine], None]]:
-    """The benchmarks, by name, in the order of their weight.
-
-    Args:
-        prepared: the file of the largest graph.
-    """
-    return {
-        "rates": device_operations.rates,
-        "step, cora": device_steps.step_cora,
-        "profile": device_profile.profile_cora,
-        "sparse_matmul": device_operations.sparse_matmul,
-        "link_likelihood": device_operations.link_likelihood,
-        "siglip-kernel": device_operations.siglip,
-        "one million nodes": functools.partial(device_million.million, prepared=prepared),
-        "operations": device_operations.operations,
-        "steps, data sets": device_steps.data_sets,
-        "step, compiled": device_steps.compiled,
-        "growth": device_steps.growth,
-    }
-
-
 def run_sections(plan_file: str) -> int:
     """Runs what the plan names, each until its time is up.
 
     Status 1: the rest needs a new process. The device is lost, or a profiler has left its hooks, which slow launches.
     """
     plan = json.loads(Path(plan_file).read_text())
-    sections, machine = all_sections(Path(plan["prepared"])), Machine()
+    machine = Machine(Path(plan["prepared"]))
     for entry in plan["sections"]:
         seconds = min(entry["seconds"], plan["end"] - time.time())
         if seconds < entry["least"]:
             continue
         record = Record(Path(entry["file"]), seconds)
         try:
-            sections[entry["name"]](record, machine)
-            record.finish()
+            pkgutil.resolve_name(entry["function"])(record, machine)
         except Exception as error:
-            record.finish(error)
+            record.fail(error)
+            record.finish()
             if device_is_lost(error):
                 return 1
-        if entry["name"] in LEAVES_HOOKS:
+        record.finish()
+        if entry["hooks"]:
             return 1
         release()
     return 0

@@ -22,6 +22,11 @@ class Work(NamedTuple):
     moved: float
 
 
+def total(*works: Work) -> Work:
+    """All of them, one after the other."""
+    return Work(*map(sum, zip(*works, strict=True)))
+
+
 class Rates(NamedTuple):
     """What the machine does: operations a second in a matrix product, bytes a second (read and written) in a copy."""
 
@@ -117,8 +122,7 @@ def step(graph, config) -> dict[str, Work]:
     parts = {}
 
     def add(name: str, work: Work) -> None:
-        before = parts.get(name, Work(0.0, 0.0))
-        parts[name] = Work(before.operations + work.operations, before.moved + work.moved)
+        parts[name] = total(parts.get(name, Work(0.0, 0.0)), work)
 
     # Without dropout the draws share X W and its propagation; with it each draw has its own.
     shared = 1 if config.dropout == 0 else draws

@@ -1,83 +1,141 @@
 """The benchmarks: there is one for each operation, and they run. How fast anything is, they say, not the tests."""
 
+import importlib
 import importlib.util
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from seegera_fast import ops
-
-BENCH = Path(__file__).resolve().parent.parent / "bench"
-
-needs_benchmark = pytest.mark.skipif(
-    importlib.util.find_spec("pytest_benchmark") is None, reason="pytest-benchmark is not installed"
-)
-
-
-def run(folder, *arguments):
-    """A Python process outside of the sources."""
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_each_operation_has_its_benchmark():
-    expected = {f"bench_{operation}" for operation in ops.__all__} | {"bench_step"}
-    assert {path.stem for path in BENCH.glob("bench_*.py")} == expected
-
-
-@needs_benchmark
-def test_all_are_imported_and_the_quick_ones_run_without_a_data_set(tmp_path):
-    quick = {
-        f"bench_{name}" for name in ("importance_bound", "draw_noise", "draw_subset", "mask_edges", "mask_entries")
-    }
-    options = ("-v", "--benchmark-disable", "-p", "no:cacheprovider", "-k", " or ".join(quick))
-    result = run(tmp_path, "-m", "pytest", *options, BENCH)
-    assert result.returncode == 0, result.stdout + result.stderr
-    passed = [line for line in result.stdout.splitlines() if "::bench_" in line and "PASSED" in line]
-    assert {Path(line.split("::")[0]).stem for line in passed} == quick
-
-
-def test_numbers_that_differ_are_not_timed(tmp_path):
-    code = """
-import sys
-sys.path.insert(0, sys.argv[1])
 import torch
-from cases import compare
 
-for other in (1.0, 1.001):
-    calls = {"seegera_fast": lambda: [torch.ones(2)], "torch": lambda: [torch.tensor([1.0, other])]}
-    compare(lambda call: print("timed", other), "seegera_fast", calls)
-"""
-    result = run(tmp_path, "-c", code, BENCH)
-    assert result.stdout == "timed 1.0\n"
-    assert "Tensor-likes are not close" in result.stderr
-
-
-@needs_benchmark
-def test_the_contenders_are_the_same_model(tmp_path):
-    code = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import cases
 import seegera_fast as sf
 
-graph = cases.random_graph(40, degree=4, features=20)
-small = {"embedding_dim": 6, "hidden_dim": 5, "num_importance_samples": 2}
-for layers in (1, 2, 3):
-    for fields in ({}, {"likelihood": "mse"}):
-        config = sf.SeeGeraConfig(encoder_layers=layers, decoder_layers=layers, **small, **fields)
-        cases.check_same_numbers(graph, config)
-        print(layers, *fields)
-"""
-    result = run(tmp_path, "-c", code, BENCH)
-    assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) == 6
+BENCH = Path(__file__).resolve().parent.parent / "bench"
+RESULTS = sorted(path.parent for path in BENCH.glob("results/*/report.json"))
 
 
-def test_the_report_lists_its_sections(tmp_path):
-    result = run(tmp_path, BENCH / "report.py", "--list")
-    assert result.returncode == 0, result.stderr
-    assert {"step, cora", "sparse_matmul", "growth"} <= set(result.stdout.splitlines())
+@pytest.fixture
+def bench(monkeypatch):
+    """Imports a module of bench/ by its name."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module
+
+
+def test_each_operation_has_a_benchmark(bench):
+    assert set(bench("operations").find()) == set(sf.ops.__all__)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("operation", sf.ops.__all__)
+def test_contenders_give_the_same_numbers(bench, operation):
+    """Every case, small: also what bench/device.py takes from it."""
+    operations = bench("operations")
+    benchmark = operations.find()[operation]
+    size = operations.Size(nodes=40, features=20, width=12, hub=True)
+    for case in [*benchmark.cases, *(benchmark.small or ()), *benchmark.larger, benchmark.first]:
+        small = {name: value for name, value in case.items() if name not in ("width", "dtype")}
+        operations.check_same_numbers(benchmark.calls(size, small))
+        work = benchmark.work(size, small)
+        assert work is None or work.moved > 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pytest_benchmark") is None, reason="pytest-benchmark is not installed")
+def test_pytest_finds_the_benchmarks_and_runs_one_without_a_data_set(tmp_path):
+    options = ("-v", "--benchmark-disable", "-p", "no:cacheprovider", "-k", "bench_importance_bound")
+    command = [sys.executable, "-m", "pytest", *options, str(BENCH)]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("PASSED") == 4
+    assert "deselected" in result.stdout
+
+
+def test_numbers_that_differ_are_not_timed(bench):
+    operations = bench("operations")
+
+    @operations.operation(operations.grid(other=(1.0, 1.001)))
+    def bench_it(size, other):
+        return {"seegera_fast": lambda: [torch.ones(2)], "torch": lambda: [torch.tensor([1.0, other])]}
+
+    class Benchmark:
+        group, timed = "", 0
+
+        def __call__(self, call):
+            self.timed += 1
+
+    same, other = bench_it.description.cases
+    benchmark = Benchmark()
+    bench_it(benchmark, same, "seegera_fast")
+    assert (benchmark.timed, benchmark.group) == (1, "it, other 1.0")
+    with pytest.raises(AssertionError, match="Tensor-likes are not close"):
+        bench_it(benchmark, other, "seegera_fast")
+    assert benchmark.timed == 1
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("likelihood", ["bernoulli", "mse"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_the_contenders_of_a_step_are_the_same_model(bench, likelihood, layers):
+    steps = bench("steps")
+    graph = steps.random_graph(40, degree=4, features=20)
+    fields = {"embedding_dim": 6, "hidden_dim": 5, "num_importance_samples": 2, "likelihood": likelihood}
+    steps.check_same_numbers(graph, sf.SeeGeraConfig(encoder_layers=layers, decoder_layers=layers, **fields))
+
+
+def test_the_report_lists_its_sections_and_refuses_words_that_name_none(bench, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    report = bench("report")
+    assert report.main(["--list", "--only", "step", "growth"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert {"step, cora", "growth"} < set(listed)
+    assert "sparse_matmul" not in listed
+    for arguments, message in (
+        (["--only", "nothing"], "no section holds nothing"),
+        (["--render", "nowhere"], "--render: got nowhere, want a folder that holds a report.json"),
+    ):
+        with pytest.raises(SystemExit):
+            report.main(arguments)
+        assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_report_is_measured_and_written(bench, monkeypatch, tmp_path):
+    """A section that raises costs neither the others nor the figures that it had."""
+
+    def works(record):
+        record.at_least("step, it", "times faster than plain", 2.0, 3)
+        for nodes in (10, 100):
+            record.row("growth, it", "seconds a step", nodes / 7, nodes=nodes)
+
+    def breaks(record):
+        record.at_most("it", "times its floor", float("nan"), 2)
+        raise RuntimeError("no such file")
+
+    report = bench("report")
+    monkeypatch.setattr(report, "SECTIONS", {"works": works, "breaks": breaks})
+    assert report.main(["--out", str(tmp_path / "out")]) == 3
+    content = json.loads((tmp_path / "out" / "report.json").read_text(), parse_constant=pytest.fail)
+    assert [section["status"] for section in content["sections"].values()] == ["done", "failed"]
+    assert [(bar["bar"], bar["met"]) for bar in content["bars"]] == [(">= 3", False), ("<= 2", None)]
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "| step, it | times faster than plain | 2 | >= 3 | **missed** |" in page
+    assert "| it | times its floor |  | <= 2 | not measured |" in page
+    assert "- breaks: failed  RuntimeError: no such file" in page
+    assert "| growth, it, 100 nodes | seconds a step | 14.29 |" in page
+    drawn = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert drawn == {"speed.png", "growth.png"}
+    assert all(f"]({name})" in page for name in drawn)
+
+
+@pytest.mark.parametrize("folder", RESULTS, ids=lambda path: path.name)
+def test_the_results_that_are_kept_are_rendered_from_their_figures(bench, tmp_path, folder):
+    shutil.copy(folder / "report.json", tmp_path)
+    assert bench("report").main(["--render", str(tmp_path)]) == 0
+    assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text(), "bench/report.py --render"
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in folder.iterdir()}
+    report = bench("reporter").Report.read(folder)
+    kept = {(bar["work"], bar["figure"]): bar for bar in report.content["bars"]}
+    assert {(bar["work"], bar["figure"]): bar for bar in report.judged()} == kept
+    assert report.status() == report.content["exit status"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
-import math
 import resource
 import statistics
 import subprocess
@@ -57,77 +55,6 @@ def random_graph(nodes: int, degree: int = 10, features: int = 256, seed: int = 
     matrix = scipy.sparse.csr_matrix((np.ones(rows.size), (rows, columns.ravel())), (nodes, features))
     matrix.data[:] = 1
     return sf.Graph(adjacency, matrix)
-
-
-# The size of Cora, and the width and the dropout of its link preset.
-NODES, FEATURES, WIDTH, DROPOUT = 2708, 1433, 512, 0.3
-
-# The library's operation and its plain form.
-CONTENDERS = ("seegera_fast", "torch")
-
-
-@functools.cache
-def cora_sized() -> sf.Graph:
-    """A random graph of Cora's size, which needs no download, on torch's default device."""
-    device = torch.empty(0).device
-    with torch.device("cpu"):
-        graph = random_graph(NODES, degree=4, features=FEATURES)
-    return graph.to(device)
-
-
-def csr(matrix: sf.SparseMatrix, values: torch.Tensor | None = None) -> torch.Tensor:
-    """The matrix, or one with its structure and other values, as torch has it; ``csr @ dense`` has torch's gradient."""
-    return torch.sparse_csr_tensor(matrix.rowptr, matrix.col, matrix.values if values is None else values, matrix.shape)
-
-
-def spread(matrix: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """``matrix @ values`` for a CSR matrix and values ``[n, S, d]``, all draws in one product."""
-    return (matrix @ values.flatten(1)).unflatten(1, values.shape[1:])
-
-
-def log_densities(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
-    """Log densities ``[n, J, K + 1]`` of each sample under its components, one at a time: no copy of an operand."""
-    extra = means.shape[1] - z.shape[1]
-    precision, constant = torch.exp(-log_var[:, 0]), (log_var[:, 0] + math.log(2 * math.pi)).sum(1)
-    # Unbound, since the gradient of an index would be a tensor of the whole operand's size.
-    draws, per_sample = means.unbind(1), []
-    for sample, own in zip(z.unbind(1), draws[extra:], strict=True):
-        squares = [((sample - mean).square() * precision).sum(1) for mean in (*draws[:extra], own)]
-        per_sample.append(torch.stack(squares, 1))
-    return -0.5 * (torch.stack(per_sample, 1) + constant[:, None, None])
-
-
-def leaf(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
-    """Normal numbers that want a gradient, the same on every device."""
-    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu")
-    return (scale * numbers).to(torch.empty(0).device).requires_grad_()
-
-
-def with_gradients(function: Callable[[], torch.Tensor], leaves: list[torch.Tensor]) -> Callable[[], tuple]:
-    """A call that gives the function's value and, for a fixed random gradient of it, the gradients of the leaves."""
-    with torch.no_grad():
-        value = function()
-    generator = torch.Generator().manual_seed(1)
-    upstream = torch.randn(value.shape, generator=generator, dtype=value.dtype, device="cpu").to(value.device)
-
-    def call() -> tuple[torch.Tensor, ...]:
-        value = function()
-        return value.detach(), *torch.autograd.grad(value, leaves, upstream)
-
-    return call
-
-
-def compare(benchmark, contender: str, calls: dict[str, Callable[[], tuple]]) -> None:
-    """Times one of the calls, after the plain form was found to give the library's numbers.
-
-    Where "torch" draws from torch's own generator, "torch, same draws" is the same form with the library's draws, and
-    is what the numbers are compared with.
-    """
-    plain = calls.get("torch, same draws", calls["torch"])
-    for got, want in zip(plain(), calls["seegera_fast"](), strict=True):
-        tolerance = 1e-4 if want.is_floating_point() else 0
-        torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance * float(want.abs().max()))
-    benchmark(calls[contender])
 
 
 class Step:
@@ -191,7 +118,7 @@ def medians(calls: dict[str, Callable[[], object]], rounds: int = 5) -> dict[str
 
 def peak_of(code: str, timeout: float = 900) -> dict[str, float]:
     """Runs code that calls ``measure(call)`` in a process of its own; gives seconds and bytes above the start."""
-    header = "import sys; sys.path.insert(0, sys.argv[1])\nfrom cases import *\n"
+    header = "import sys; sys.path.insert(0, sys.argv[1])\nfrom steps import *\n"
     answer = subprocess.run(
         [sys.executable, "-c", header + code, str(Path(__file__).parent)],
         capture_output=True,

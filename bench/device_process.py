@@ -1,0 +1,91 @@
+"""Commands that bench/device.py runs, each with a time limit, and where CUDA's tools are."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, ClassVar
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Process:
+    """A command in a group of its own, with a time limit; its output goes to a file."""
+
+    alive: ClassVar[set[Process]] = set()
+
+    def __init__(self, command: list[str | Path], seconds: float, **environment: str) -> None:
+        # Closed with the object: it is read after the command has ended.
+        self.output: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self.begun, self.end, self.late = time.monotonic(), time.monotonic() + seconds, False
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=os.setpgrp,
+        )
+        self.alive.add(self)
+
+    def done(self) -> bool:
+        if self not in self.alive:
+            return True
+        if self.process.poll() is None:
+            if time.monotonic() <= self.end:
+                return False
+            self.late = True
+        self.stop()
+        return True
+
+    def stop(self) -> None:
+        """Ends the whole group, so that nothing goes on using the card: a leader that crashed may leave children."""
+        if self not in self.alive:
+            return
+        self.alive.discard(self)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    @classmethod
+    def stop_all(cls) -> None:
+        for process in list(cls.alive):
+            process.stop()
+
+    def wait(self) -> Process:
+        while not self.done():
+            time.sleep(0.05)
+        return self
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begun
+
+    def text(self) -> str:
+        self.output.seek(0)
+        return self.output.read()
+
+
+def find_tool(name: str, variables: tuple[str, ...] = ()) -> str | None:
+    """A CUDA tool: named by a variable, on the path, in CUDA_HOME, beside nvcc, in CUDA's usual folders or wheels."""
+    found = [os.environ.get(variable) for variable in variables] + [shutil.which(name)]
+    homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        homes.append(str(Path(nvcc).resolve().parents[1]))
+    homes += sorted(glob.glob("/usr/local/cuda*"), reverse=True) + glob.glob("/opt/cuda*")
+    for folder in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        homes += glob.glob(f"{folder}/nvidia/*") + glob.glob(f"{folder}/nvidia")
+    for home in filter(None, homes):
+        found += [f"{home}/{inner}/{name}" for inner in ("bin", name, f"extras/{name}")]
+    return next(filter(None, (shutil.which(path) for path in found if path)), None)
