@@ -129,6 +129,7 @@ class Run:
         process = Process(
             [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
             seconds,
+            folder=ROOT,
             SEEGERA_CUDA="1",
             SEEGERA_CUDA_ARCHS=capability,
             CUDACXX=self.nvcc,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-import steps
 import floors
+import steps
 import torch
 from device_measure import DEVICE, DRY, GIB, Machine, Record, normal, peak_of, release
 from device_plan import BARS

@@ -9,10 +9,10 @@ import importlib.util
 import math
 from collections.abc import Callable
 
-import steps
 import floors
 import numpy as np
 import scipy.sparse
+import steps
 import torch
 from device_measure import DEVICE, DRY, GIB, PRODUCTS, Machine, Record, backends_of, float32_products, normal, peak_of
 from device_plan import BARS

@@ -18,18 +18,25 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Process:
-    """A command in a group of its own, with a time limit; its output goes to a file."""
+    """A command in a group of its own, with a time limit; its output goes to a file.
+
+    Args:
+        command: the program and its arguments.
+        seconds: after these it is ended.
+        folder: where it runs.
+        environment: variables that it gets besides those of this process.
+    """
 
     alive: ClassVar[set[Process]] = set()
 
-    def __init__(self, command: list[str | Path], seconds: float, **environment: str) -> None:
+    def __init__(self, command: list[str | Path], seconds: float, folder: Path = ROOT, **environment: str) -> None:
         # Closed with the object: it is read after the command has ended.
         self.output: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.begun, self.end, self.late = time.monotonic(), time.monotonic() + seconds, False
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
             list(map(str, command)),
-            cwd=ROOT,
+            cwd=folder,
             env={**os.environ, "PYTHONPATH": path, **environment},
             stdin=subprocess.DEVNULL,
             stdout=self.output,

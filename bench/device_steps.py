@@ -8,8 +8,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-import steps
 import floors
+import steps
 import torch
 from device_measure import DEVICE, DRY, GIB, Machine, Record, peak_of, release, synchronize
 from device_plan import BARS

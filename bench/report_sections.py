@@ -10,9 +10,9 @@ import floors
 import numpy as np
 import scipy.sparse
 import torch
-from steps import STEPS, Step, check_same_numbers, configuration, load, medians, peak_of
 from operations import csr
 from reporter import Record
+from steps import STEPS, Step, check_same_numbers, configuration, load, medians, peak_of
 
 import seegera_fast as sf
 

@@ -94,7 +94,7 @@ def check_same_numbers(graph: sf.Graph, config: sf.SeeGeraConfig) -> None:
         contender.seed = 3
         loss = contender(*contender.prepare(), 0.5)
         loss.backward()
-        errors = {"loss": abs(float(loss) / float(output.loss) - 1)}
+        errors = {"loss": abs(float(loss.detach()) / float(output.loss.detach()) - 1)}
         for name, parameter in model.named_parameters():
             if parameter.numel():
                 scale = parameter.grad.norm().clamp_min(1e-12)
