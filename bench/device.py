@@ -4,6 +4,13 @@ It says what it found, builds the libraries for the card unless they are there a
 benchmarks and compute-sanitizer. After each part the results are written anew, so that a run that is cut off still
 tells something: report.json, report.md and pictures in a folder with the card's name.
 
+    sh bench/device.sh                              everything in eight minutes, to bench/results/CARD
+    sh bench/device.sh --minutes 15                 the same with more time for each part
+    sh bench/device.sh --parts bench --out FOLDER   the benchmarks alone
+    sh bench/device.sh --dry-run                    a rehearsal on the CPU, with tiny sizes; its figures mean nothing
+
+`python bench/report.py --render FOLDER` writes the page and the pictures anew from report.json.
+
 Exit status: 0 all is well; 1 a test failed; 3 a bar was missed; 4 something could not be measured (the first that
 applies). SEEGERA_DATA names the folder of the data sets; those that are not there are left out, and a random graph
 stands in for Cora and for Physics.
@@ -52,7 +59,8 @@ class Run:
         self.options, self.dry = options, options.dry_run
         self.scale = options.minutes / 8
         self.deadline = time.monotonic() + 60 * options.minutes
-        self.report = Report(options.out, BARS.values() if "bench" in options.parts else (), dry=self.dry)
+        bars = BARS.values() if "bench" in options.parts else ()
+        self.report = Report(options.out or DEFAULT_OUT, bars, dry=self.dry)
         self.dry_word = ["--dry-run"] if self.dry else []
         # A rehearsal interprets what Triton kernels it runs.
         self.environment = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.dry else {}

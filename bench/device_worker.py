@@ -90,6 +90,9 @@ def main() -> int:
         "prepare": device_million.prepare,
         "small": device_small.small,
     }
+    if not words or words[0] not in parts:
+        print(__doc__)
+        return 0 if {"-h", "--help"} & set(words) else 2
     return parts[words[0]](*words[1:])
 
 
