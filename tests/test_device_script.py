@@ -38,6 +38,11 @@ def device(monkeypatch):
 
 
 @pytest.fixture
+def reporter(device):
+    return importlib.import_module("reporter")
+
+
+@pytest.fixture
 def begun(device, tmp_path):
     """A run of the benchmarks alone, as a rehearsal, before its first part."""
     begun = device.Run(device.options_of(["--dry-run", "--parts", "bench", "--out", str(tmp_path / "out")]))
@@ -69,7 +74,7 @@ def test_a_rehearsal_runs_every_part(device, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_section_that_raises_is_recorded_and_the_next_one_runs(device, begun, monkeypatch):
+def test_a_section_that_raises_is_recorded_and_the_next_one_runs(device, reporter, begun, monkeypatch):
     broken = device.Section("broken", "device_operations.no_such_section", 5, 0)
     works = device.Section("rates", "device_operations.rates", 20, 0)
     monkeypatch.setattr(device, "SECTIONS", (broken, works))
@@ -80,7 +85,7 @@ def test_a_section_that_raises_is_recorded_and_the_next_one_runs(device, begun, 
     assert sections["rates"]["status"] == "done"
     assert sections["rates"]["rows"]
     begun.report.save()
-    assert begun.report.content["exit status"] == device.UNMEASURED
+    assert begun.report.content["exit status"] == reporter.UNMEASURED
 
 
 def test_a_process_that_dies_or_hangs_costs_its_section_alone(device, begun, monkeypatch, tmp_path):
@@ -118,8 +123,8 @@ def test_time_that_is_up_skips_what_is_left(device, begun, capsys):
     assert "rates: not measured, no time left" in capsys.readouterr().out
 
 
-def test_exit_status_tells_failed_missed_and_unmeasured_apart(device, tmp_path):
-    report = device.Report(tmp_path, device.BARS.values())
+def test_exit_status_tells_failed_missed_and_unmeasured_apart(device, reporter, tmp_path):
+    report = reporter.Report(tmp_path, device.BARS.values())
     rows = [{"work": "w", "figure": "f", "value": bar.limit, "bar": bar._asdict()} for bar in device.BARS.values()]
     report.content["sections"] = {"all": {"status": "done", "rows": rows}}
     report.content["tests"] = {"test": {"status": "passed"}}
@@ -130,14 +135,14 @@ def test_exit_status_tells_failed_missed_and_unmeasured_apart(device, tmp_path):
 
     assert status() == 0
     report.content["sanitizer"] = {"memcheck": {"status": "not run"}}
-    assert status() == device.UNMEASURED
+    assert status() == reporter.UNMEASURED
     rows[0]["value"] /= 2
-    assert status() == device.MISSED
+    assert status() == reporter.MISSED
     report.content["tests"]["test"] = {"status": "failed"}
-    assert status() == device.FAILED
+    assert status() == reporter.FAILED
     report.content["tests"]["test"] = {"status": "passed"}
     del rows[0]
-    assert status() == device.UNMEASURED
+    assert status() == reporter.UNMEASURED
     assert "not measured" in (tmp_path / "report.md").read_text()
 
 
@@ -273,7 +278,9 @@ def test_a_figure_that_is_no_number_is_none_in_the_json(device, begun, tmp_path,
     begun.report.show("section")
 
 
-def test_the_build_is_for_the_card_and_left_out_where_the_library_loads(device, begun, tmp_path, monkeypatch, capsys):
+def test_the_build_is_for_the_card_and_left_out_where_the_library_loads(
+    device, reporter, begun, tmp_path, monkeypatch, capsys
+):
     machine = {"card": "a card", "capability": "90", "backends": {"cuda": "available"}}
     begun.dry, begun.report.content["machine"] = False, machine
     begun.build()
@@ -295,7 +302,7 @@ def test_the_build_is_for_the_card_and_left_out_where_the_library_loads(device, 
     out = capsys.readouterr().out
     assert "build for sm_90: status 1" in out
     assert "['--quiet', 'build_ext', '--inplace'] 1 90 /cuda/nvcc" in out
-    assert begun.report.status() == device.FAILED
+    assert begun.report.status() == reporter.FAILED
 
 
 def test_the_most_important_tests_come_first(device, begun):
@@ -322,12 +329,12 @@ def test_a_kernel_has_a_readable_name(monkeypatch, name, short):
     assert importlib.import_module("device_measure").short_name(name) == short
 
 
-def test_without_a_gpu_it_says_so(device, tmp_path):
+def test_without_a_gpu_it_says_so(device, reporter, tmp_path):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is one here")
     result = run("--out", "out", cwd=tmp_path)
-    assert result.returncode == device.UNMEASURED
+    assert result.returncode == reporter.UNMEASURED
     assert "no NVIDIA GPU that torch can use; --dry-run rehearses on the CPU" in result.stdout
     assert not list(tmp_path.iterdir())
 
