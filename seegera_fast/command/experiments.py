@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import math
 import sys
@@ -11,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import backends, datasets
-from ..experiments.matrix import PAPER_DATA, Outcome, Place, plan, run_matrix
+from .. import datasets
+from ..experiments.matrix import PAPER_DATA, Outcome, plan, run_matrix
 from ..experiments.page import write_page
 from ..experiments.protocols import BASELINES, OWN_METHODS, TASKS
 from ..experiments.summary import PERCENT, Row, as_json, markdown, readable_row, rows
 from ..experiments.trials import Trial, read_records
+from ..experiments.worker import Conditions
 from ..support.atomic import written_aside
 from ..support.plots import save_heat_maps
 from ..support.report import SCORE_NAMES, json_text, table
@@ -28,6 +28,7 @@ from .options import (
     UNFINISHED,
     Parser,
     add_common_options,
+    chosen_backend,
     one_of,
     read_count,
     read_field,
@@ -85,8 +86,8 @@ files in the folder of --out:
 {STATUSES}"""
 
 
-def add_experiments(commands: Any) -> dict[str, Parser]:
-    """Adds the commands' parsers; gives them by name."""
+def add_reproduce(commands: Any) -> Parser:
+    """Adds the command's parser, and gives it."""
     reproduce = commands.add_parser(
         "reproduce",
         help="run the paper's experiments and print its tables beside ours",
@@ -122,7 +123,11 @@ def add_experiments(commands: Any) -> dict[str, Parser]:
         "notes.md there, if you write one, becomes part of the page",
     )
     reproduce.set_defaults(run=_reproduce)
+    return reproduce
 
+
+def add_sweep(commands: Any) -> Parser:
+    """Adds the command's parser, and gives it."""
     sweep = commands.add_parser(
         "sweep",
         help="scores over a grid of masking rates, as a heat map",
@@ -145,7 +150,7 @@ def add_experiments(commands: Any) -> dict[str, Parser]:
     _add_trials(what, 10, OPTIONS_OF_SWEEP)
     _add_running(sweep, "runs/sweep")
     sweep.set_defaults(run=_sweep)
-    return {"reproduce": reproduce, "sweep": sweep}
+    return sweep
 
 
 def _add_task(group: Any, choices: list[str], default: str) -> None:
@@ -271,13 +276,13 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
     """Runs what is not finished yet; an option that no trial can do with is refused first."""
-    with backends.use_backend(options.backend) if options.backend else contextlib.nullcontext():
+    with chosen_backend(options):
         pass
     root = None if options.root is None else str(options.root)
     # What is wrong with a record that is there is said now, not after hours.
     read_records(options.out / "trials")
-    place = Place(options.out / "trials", root, str(options.device), options.backend)
-    return run_matrix(trials, place, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
+    conditions = Conditions(options.out / "trials", root, str(options.device), options.backend)
+    return run_matrix(trials, conditions, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
 
 
 def _write(path: Path, text: str) -> None:

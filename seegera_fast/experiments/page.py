@@ -81,7 +81,8 @@ def _curves(records: Sequence[Record]) -> dict[str, dict[str, list[tuple[int, fl
     for setting, record in first.items():
         history = record.content["history"]
         for key in ("loss", *(f"valid_{score}" for score in TASKS[setting.task].scores)):
-            points = [(entry["epoch"], entry[key]) for entry in history if entry.get(key) is not None]
+            values = enumerate(history.get(key, ()), start=1)
+            points = [(epoch, value) for epoch, value in values if value is not None]
             if points:
                 name = "loss" if key == "loss" else f"validation {SCORE_NAMES[key.removeprefix('valid_')]}"
                 panels.setdefault(f"{setting.data}, {name}", {})[f"{setting.title}, {setting.split} split"] = points
@@ -104,9 +105,9 @@ def _how_it_was_run(records: Sequence[Record]) -> str:
 
 
 def _machine(content: dict[str, Any]) -> str:
-    place, versions = content["machine"], content["versions"]
-    threads = f"{place['threads']} thread" + ("s" if place["threads"] > 1 else "")
-    processor = place["gpu"] or f"a CPU ({place['instruction_set'] or 'no native kernels'}, {threads})"
-    processor += f", operations on {' and '.join(place['backends'])}"
+    machine, versions = content["machine"], content["versions"]
+    threads = f"{machine['threads']} thread" + ("s" if machine["threads"] > 1 else "")
+    processor = machine["gpu"] or f"a CPU ({machine['instruction_set'] or 'no native kernels'}, {threads})"
+    processor += f", operations on {' and '.join(machine['backends'])}"
     names = ("seegera-fast", "torch", "numpy", "scipy", "scikit-learn")
-    return f"{processor}, {place['system']}; {', '.join(f'{name} {versions[name]}' for name in names)}"
+    return f"{processor}, {machine['system']}; {', '.join(f'{name} {versions[name]}' for name in names)}"

@@ -70,13 +70,13 @@ def rows(records: Iterable[Record]) -> list[Row]:
         by_setting.setdefault(record.trial.setting, []).append(record)
     names = datasets.names()
 
-    def place(setting: Setting) -> tuple[Any, ...]:
+    def order(setting: Setting) -> tuple[Any, ...]:
         orders = (list(TASKS).index(setting.task), names.index(setting.data), setting.split)
         return (*orders, bool(setting.fields), setting.title, list(METHODS).index(setting.method))
 
     return [
         _row(setting, score, by_setting[setting])
-        for setting in sorted(by_setting, key=place)
+        for setting in sorted(by_setting, key=order)
         for score in TASKS[setting.task].scores
     ]
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..environment import machine, versions
 from ..support.atomic import written_aside
-from ..support.report import json_text
+from ..support.report import compact_json_text
 from ..tasks.classifier import ClassifierConfig
 from ..tasks.common import settle
 from ..training import TrainingConfig, TrainingFailure
 from ..version import __version__
 from .protocols import METHODS, TASKS
 
-FORMAT = "seegera_fast.Trial/1"
+FORMAT = "seegera_fast.Trial/2"
 # Epochs between two checkpoints of a trial.
 CHECKPOINT_EVERY = 25
 
@@ -101,6 +102,16 @@ class Trial:
     def name(self) -> str:
         return f"{self.setting.name}-seed{self.seed}"
 
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"setting": {**vars(self.setting), "fields": dict(self.setting.fields)}, "seed": self.seed}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Trial:
+        """From what :meth:`as_json` gave; further values are left alone."""
+        given = content["setting"]
+        return cls(Setting(**{**given, "fields": tuple(sorted(given["fields"].items()))}), content["seed"])
+
     def record_path(self, folder: Path) -> Path:
         """Where its record lies once it is finished."""
         return folder / f"{self.name}.json"
@@ -124,8 +135,7 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
     checkpoint = Checkpoint(trial.checkpoint_path(folder), CHECKPOINT_EVERY, resume=True)
     record: dict[str, Any] = {
         "format": FORMAT,
-        "setting": {**vars(setting), "fields": dict(setting.fields)},
-        "seed": trial.seed,
+        **trial.as_json(),
         "machine": {**machine(torch.device(device)), "backends": backends.chosen(torch.device(device))},
         "versions": versions(),
     }
@@ -147,17 +157,25 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
             seconds=result.seconds,
             peak_memory_bytes=result.peak_memory,
             configuration=result.fields,
-            history=[{name: _rounded(value) for name, value in entry.items()} for entry in result.history],
+            history=_columns(result.history),
         )
     with written_aside(trial.record_path(folder)) as file:
-        file.write(json_text(record).encode())
+        file.write(compact_json_text(record).encode())
     Path(checkpoint.path).unlink(missing_ok=True)
     return True
 
 
-def _rounded(value: Any) -> Any:
-    """Seven digits: for pictures."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+def _columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
+    """The loss, its terms and the validation scores: name -> a value per epoch, from the first one on.
+
+    Five digits are enough for pictures; None stands for an epoch without a score.
+    """
+    names = dict.fromkeys(name for entry in history for name in entry if name not in ("epoch", "seconds"))
+    return {name: [_rounded(entry.get(name)) for entry in history] for name in names}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
 
 
 @dataclass(frozen=True)
@@ -181,10 +199,8 @@ def read_record(path: Path) -> Record:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']!r}, want {FORMAT!r}")
-        given = content["setting"]
-        setting = Setting(**{**given, "fields": tuple(sorted(given["fields"].items()))})
-        trial = Trial(setting, content["seed"])
+            raise ValueError(f"format {content['format']!r}, want {FORMAT!r}: of another version of this package?")
+        trial = Trial.from_json(content)
         version = content["versions"]["seegera-fast"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is not the record of a trial ({error})") from error

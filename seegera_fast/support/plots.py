@@ -83,8 +83,8 @@ def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, t
     for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
         labels = list(dict.fromkeys(label for bars in panel.values() for label in bars))
         width = 0.8 / len(panel)
-        for place, (name, bars) in enumerate(panel.items()):
-            at = [labels.index(label) + (place - (len(panel) - 1) / 2) * width for label in bars]
+        for number, (name, bars) in enumerate(panel.items()):
+            at = [labels.index(label) + (number - (len(panel) - 1) / 2) * width for label in bars]
             means, deviations = zip(*bars.values(), strict=True)
             errors = [np.nan if deviation is None else deviation for deviation in deviations]
             colour = COLOURS[series.index(name) % len(COLOURS)]
@@ -92,7 +92,7 @@ def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, t
         axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")
         _zoom(axes, [end for bars in panel.values() for mean, spread in bars.values() for end in _ends(mean, spread)])
         axes.set_title(title, fontsize=10)
-    patches = [Patch(color=COLOURS[place % len(COLOURS)], label=name) for place, name in enumerate(series)]
+    patches = [Patch(color=COLOURS[index % len(COLOURS)], label=name) for index, name in enumerate(series)]
     _draw_legend(figure, patches)
     figure.savefig(path, format="png")
 
@@ -124,8 +124,8 @@ def save_curves(
     figure = _figure(len(panels), height=2.8, columns=columns)
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     looks = {
-        name: {"color": COLOURS[place % len(COLOURS)], "linestyle": LINE_STYLES[place // len(COLOURS) % 4]}
-        for place, name in enumerate(names)
+        name: {"color": COLOURS[index % len(COLOURS)], "linestyle": LINE_STYLES[index // len(COLOURS) % 4]}
+        for index, name in enumerate(names)
     }
     for axes, (title, panel) in zip(_panels(figure, len(panels), columns), panels.items(), strict=True):
         for name, points in panel.items():
