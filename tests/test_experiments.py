@@ -509,6 +509,14 @@ def test_markdown_says_what_is_not_the_papers_protocol():
     assert len(widths) == 1
 
 
+def test_the_page_in_docs_is_that_of_its_records():
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    records = read_records(docs / "results" / "trials")
+    page = (docs / "results.md").read_text(encoding="utf-8")
+    assert f"- {len(records)} trials, " in page
+    assert summary.markdown(summary.rows(records)).rstrip() in page
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
