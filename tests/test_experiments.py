@@ -342,8 +342,14 @@ def running(parent=None):
     return found
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGTERM to the group", "SIGKILL"])
-def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, how):
+# To the process or to its group, which the trials are not in; a terminal and a batch system take the group, and the
+# latter sends its signal twice.
+@pytest.mark.parametrize(
+    ("send", "signals"),
+    [(os.killpg, ["SIGINT"]), (os.killpg, ["SIGTERM", "SIGTERM"]), (os.kill, ["SIGKILL"])],
+    ids=lambda value: None if callable(value) else " ".join(value),
+)
+def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, send, signals):
     """A real signal to the real command, whose trial is in a process below it."""
     out = tmp_path / "out"
     options = ["--set", "patience=none", "--set", "embedding_dim=4", "--set", "hidden_dim=4"]
@@ -366,12 +372,8 @@ def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, how):
             time.sleep(0.1)
         children = running(process.pid)
         assert len(children) == 1
-        if how == "SIGTERM to the group":
-            # Twice, as from a batch system that sends it to the processes and to their group.
-            os.killpg(process.pid, signal.SIGTERM)
-            os.killpg(process.pid, signal.SIGTERM)
-        else:
-            process.send_signal(getattr(signal, how))
+        for name in signals:
+            send(process.pid, getattr(signal, name))
         printed, shown = process.communicate(timeout=60)
         end = time.monotonic() + 30
         while children & running() and time.monotonic() < end:
@@ -381,7 +383,7 @@ def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, how):
         for number in (process.pid, *children):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-    if how == "SIGKILL":
+    if signals == ["SIGKILL"]:
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 130, shown
