@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from seegera_fast import Graph, SeeGera, datasets
+from seegera_fast import Graph, SeeGera, backends, datasets
 from seegera_fast.command.main import main
 from seegera_fast.experiments import matrix, summary
 from seegera_fast.experiments.matrix import plan, run_matrix
@@ -681,8 +681,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_epoch(run, 
 
 
 def test_an_unavailable_backend_is_refused(run, here, tmp_path, monkeypatch):
-    from seegera_fast import backends
-
-    monkeypatch.setitem(backends._missing, "cuda", "a reason")
+    monkeypatch.setattr(backends.CUDA, "missing", "a reason")
     status, _, err = run("reproduce", "--data", "cora", "--backend", "cuda", "--out", tmp_path / "out")
     assert (status, "a reason" in err, here) == (2, True, [])

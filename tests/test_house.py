@@ -32,6 +32,7 @@ SMALL_HOUSE = {
     "kernels/triton/__init__.py": "OPTIONS = 1\n",
     "kernels/triton/gcn.py": "from seegera_fast import backends\nfrom . import OPTIONS\n",
     "kernels/cpu/gcn.cpp": "",
+    "kernels/cpu/layout.py": "from seegera_fast.graph import Graph\n",
 }
 
 
@@ -55,6 +56,7 @@ def test_a_small_house(write):
         "__init__": {"backends", "graph", "ops"},
         "backends": {"support.hints"},
         "graph": set(),
+        "kernels.cpu.layout": {"graph"},
         "kernels.triton": set(),
         "kernels.triton.gcn": {"backends", "kernels.triton"},
         "ops": {"ops.gcn"},
@@ -83,6 +85,8 @@ def test_an_import_that_goes_up(write, text):
 def test_a_launcher_and_the_package_itself_have_layers(write):
     root = write({"kernels/triton/gcn.py": "from seegera_fast.ops.gcn import ACTIVATIONS\n"})
     assert house.faults(root) == ["kernels.triton.gcn: imports ops.gcn, which is above it"]
+    root = write({"kernels/triton/gcn.py": "", "kernels/cpu/layout.py": "import seegera_fast.backends\n"})
+    assert house.faults(root) == ["kernels.cpu.layout: imports backends, which is above it"]
     root = write({"seegera_fast/ops/gcn.py": "from .. import __version__\n"})
     assert house.faults(root)[0] == "ops.gcn: imports __init__, which is above it"
 

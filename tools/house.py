@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "seegera_fast"
 # From the top down: a module may import those of its own layer and of those below. A name stands for a module, or for
-# a folder with all that is in it; "__init__" for the package itself, whose names are for users.
+# a folder with all that is in it but what has a name of its own; "__init__" for the package, whose names are for users.
 LAYERS = (
     ("__init__", "__main__"),
     ("command",),
@@ -29,6 +29,7 @@ LAYERS = (
     ("kernels",),
     ("reference",),
     ("checks", "backends", "registry"),
+    ("kernels.cpu",),
     ("graph", "sparse_matrix", "convert", "seeds", "sampling"),
     ("support", "version"),
 )
@@ -89,7 +90,10 @@ def _module(parts: list[str], known: dict[str, Path]) -> str:
 
 
 def _part(module: str) -> str:
-    return module.partition(".")[0]
+    """The name in LAYERS that a module belongs to; its first one where there is none."""
+    names = module.split(".")
+    prefixes = (".".join(names[:length]) for length in range(len(names), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in HEIGHT), names[0])
 
 
 def wrong_imports(graph: dict[str, set[str]]) -> list[str]:
