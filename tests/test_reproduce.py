@@ -155,7 +155,7 @@ def test_record_of_a_trial(task, tmp_path, small_data):
     assert record.trial == trial
     assert record.failure is None
     content = record.content
-    assert set(content["scores"]) == set(content["validation"]) == set(TASKS[task].scores)
+    assert set(content["scores"]) == set(content["validation"]) == {score.name for score in TASKS[task].scores}
     assert (content["epochs"], len(content["history"]), content["configuration"]["seed"]) == (3, 3, 4)
     assert content["configuration"]["embedding_dim"] == 6
     shares = TASKS[task].splits["paper"]
@@ -378,7 +378,7 @@ def test_a_trial_whose_server_was_killed_is_waited_for(tmp_path, monkeypatch, st
 
 def record(score, *, seed=0, failure=None, **keys):
     where = setting(**keys)
-    scores = dict.fromkeys(TASKS[where.task].scores, score)
+    scores = {each.name: score for each in TASKS[where.task].scores}
     history = [{"epoch": epoch, "loss": 1 / epoch, "valid_auc": 0.5} for epoch in (1, 2, 3)]
     content = {
         "setting": {},
@@ -421,7 +421,7 @@ PAPER = """
 def test_papers_figures():
     found = copy.deepcopy(read_tables(summary.PAPER))
     assert {task: set(scores) for task, scores in found.items()} == {
-        name: set(task.scores) for name, task in TASKS.items()
+        name: {score.name for score in task.scores} for name, task in TASKS.items()
     }
     for scores in found.values():
         for methods in scores.values():

@@ -18,7 +18,6 @@ RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embed
 CHECKPOINT = "checkpoint.safetensors"
 FILES = (RESULTS, MODEL, EMBEDDING, PICTURE, CHECKPOINT)
 UNFINISHED = ".unfinished-"
-SCORE_NAMES = {"auc": "AUC", "ap": "AP", "mse": "MSE", "accuracy": "accuracy"}
 
 
 class OutputFolder:

@@ -107,8 +107,8 @@ TASK = Task(
     purpose="classify nodes by a logistic regression on the embeddings",
     scores=(Score("accuracy", "accuracy"),),
     shares=("train", "valid"),
-    # The public split where there is one.
     splits={"paper": {}},
+    other_split="the public one, or else 10/10/80",
     random={"public": False},
     split=_split,
     score=_score,

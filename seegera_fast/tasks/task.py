@@ -83,6 +83,7 @@ class Task:
         shares: names of the two ratios that describe a random split.
         splits: arguments of a split by its name: "paper" (the paper's text), "released" (the authors' program). The
             first one stands for those that the task does not have.
+        other_split: a split without ratios, in words.
         random: further arguments of a split that is drawn by ratios.
         split: ``(graph, seed, **arguments)``: what is held out.
         score: ``(scored, parts)``, parts "valid" or "test" or both: each part's scores, by name. A score of a part
@@ -105,6 +106,7 @@ class Task:
     split: Callable[..., HeldOut]
     score: Callable[[Scored, Collection[str]], dict[str, dict[str, float | None]]]
     result: type[TaskResult]
+    other_split: str = ""
     random: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -123,6 +125,13 @@ class Task:
         if isinstance(split, str):
             return dict(self.splits[self.split_named(split)])
         return {**dict(zip(self.shares, split, strict=True)), **self.random}
+
+    def split_in_words(self, name: str) -> str:
+        """The parts of a split in percent: what is left for training or testing, and its ratios."""
+        ratios = self.splits[name]
+        if not ratios:
+            return self.other_split
+        return "/".join(f"{100 * ratio:.0f}" for ratio in (1 - sum(ratios.values()), *ratios.values()))
 
     def improves(self, scores: Scores, best: Scores) -> bool:
         """Whether validation scores are better than the best so far. Equal ones are not."""
