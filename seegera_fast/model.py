@@ -101,13 +101,13 @@ class SeeGera(nn.Module):
 
     def _check_targets(self, graph: Graph) -> None:
         """Raises a ValueError where the loss does not take the graph's features, or has too few non-edges to draw."""
-        likelihood = LIKELIHOODS[self.config.likelihood]
+        name, likelihood = self.config.likelihood, LIKELIHOODS[self.config.likelihood]
         if self.config.feature_side and not likelihood.takes_any:
             low, high = graph.features.value_range
             if low < likelihood.low or high > likelihood.high:
-                others = " and ".join(f'"{name}"' for name, other in LIKELIHOODS.items() if other.takes_any)
+                others = " and ".join(f'"{other}"' for other, entry in LIKELIHOODS.items() if entry.takes_any)
                 raise ValueError(
-                    f'likelihood: got "{self.config.likelihood}" with features from {low:g} to {high:g}, want values in '
+                    f'likelihood: got "{name}" with features from {low:g} to {high:g}, want values in '
                     f"[{likelihood.low:g}, {likelihood.high:g}]; {others} take any"
                 )
         negatives, available = self.config.negatives, graph.adjacency.non_edge_count
