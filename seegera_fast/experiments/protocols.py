@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import tasks
 from ..support.tables import read_tables
+from ..tasks.task import TASKS as BY_NAME
 
 PAPER = Path(__file__).with_name("paper.toml")
 # By their keys: those that the paper has figures of, in its order, before the others.
 PAPER_TASKS = tuple(read_tables(PAPER))
-_BY_KEY = {task.key: task for task in tasks.TASKS.values()}
+_BY_KEY = {task.key: task for task in BY_NAME.values()}
 TASKS = {key: _BY_KEY[key] for key in dict.fromkeys([*PAPER_TASKS, *_BY_KEY])}
 # Arguments of the tasks' functions that describe a split.
 SPLIT_ARGUMENTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in (*task.shares, *task.random)))

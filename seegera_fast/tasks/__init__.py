@@ -5,10 +5,8 @@ from .attribute_inference import AttributeInferenceResult, attribute_inference
 from .link_prediction import LinkPredictionResult, link_prediction
 from .node_classification import NodeClassificationResult, node_classification
 from .splits import FeatureSplit, LinkSplit, NodeSplit, public_split, split_features, split_links, split_nodes
-from .task import TASKS
 
 __all__ = [
-    "TASKS",
     "AttributeInferenceResult",
     "FeatureSplit",
     "LinkPredictionResult",

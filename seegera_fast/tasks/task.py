@@ -65,10 +65,6 @@ class Scored(NamedTuple):
     epoch: int
 
 
-def no_config(own: Mapping[str, Any]) -> None:
-    """:attr:`Task.configure` of a task without fields of its own."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """A task. Making one makes it known: to the presets, the command and the experiments.
@@ -91,7 +87,8 @@ class Task:
         result: what the task's function returns.
         fields: the task's own fields and their defaults.
         training: defaults of TrainingConfig that differ for this task.
-        configure: checks the task's own fields, and gives what ``score`` needs of them.
+        configure: checks the task's own fields, and gives what ``score`` needs of them. By default they are handed on
+            as they are.
         needs_features: whether it predicts features, so that a model without a feature side is refused, and so are the
             methods that know links only.
     """
@@ -110,7 +107,7 @@ class Task:
     random: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
-    configure: Callable[[Mapping[str, Any]], Any] = no_config
+    configure: Callable[[Mapping[str, Any]], Any] = dict
     needs_features: bool = False
 
     def __post_init__(self) -> None:
