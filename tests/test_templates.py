@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 # A path in a line of its own, then what is in that file, or is changed in it.
 BLOCK = re.compile(r"^`([^`\n]+)`\n\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CMAKE = shutil.which("cmake") or shutil.which("cmake", path=sysconfig.get_path("scripts"))
+needs_compiler = pytest.mark.skipif(
+    CMAKE is None or not any(map(shutil.which, (os.environ.get("CXX", "c++").split()[0], "g++", "clang++"))),
+    reason="no C++ compiler, or no CMake",
+)
 COPIED = ("CMakeLists.txt", "bench", "kernels", "pyproject.toml", "seegera_fast", "tests")
 
 
@@ -79,7 +85,7 @@ def build(folder: Path) -> None:
     # Make asks which file is newer, where Ninja asks for a log of its own, which names this tree's folders.
     succeed(CMAKE, "-S", folder, "-B", native, "-G", "Unix Makefiles", *settings, cwd=folder)
     for built in own.glob("CMakeFiles/*/kernels/cpu/**/*.o"):
-        shutil.copyfile(built, taken := native / built.relative_to(own))
+        shutil.copyfile(built, native / built.relative_to(own))
     succeed(CMAKE, "--build", native, "--target", "_C", cwd=folder)
     (library,) = (folder / "seegera_fast").glob("_C.*")
     os.replace(native / "_C.so", library)

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import softplus
 
 from .deviation import inverse_deviation
-from .factor import factor
+from .factors import factor
 
 
 @dataclass(frozen=True)
