@@ -132,5 +132,10 @@ def test_templates_pass_their_tests(tree):
 
 
 @needs_compiler
+def test_the_template_of_a_backend_keeps_the_contract_of_its_operation(tree):
+    assert len(run_tests(tree, ["tests/test_sparse_matmul.py"], "-k", "scipy and equals_the_reference")) > 10
+
+
+@needs_compiler
 def test_triton_kernels_of_templates(tree):
     assert run_tests(tree, ["tests/test_scale_rows.py"], "-k", "triton", TRITON_INTERPRET="1")

@@ -168,9 +168,9 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--backend",
-        type=one_of(*backends.BACKENDS),
+        type=one_of(*backends.NAMED),
         metavar="NAME",
-        help=f"run every operation on one of {', '.join(backends.BACKENDS)}, or fail. Default: the best there is",
+        help=f"run every operation on one of {', '.join(backends.NAMED)}, or fail. Default: the best there is",
     )
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but warnings and errors")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
