@@ -766,6 +766,7 @@ def test_picture_of_an_odd_run(tmp_path):
             title="t",
             scores="",
             history=history,
+            titles={},
             best_epoch=1,
             embedding=embedding,
             labels=labels,

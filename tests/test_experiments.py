@@ -22,7 +22,7 @@ from seegera_fast import Graph, SeeGera, backends, datasets
 from seegera_fast.command.main import main
 from seegera_fast.experiments import matrix, summary
 from seegera_fast.experiments.matrix import plan, run_matrix
-from seegera_fast.experiments.protocols import METHODS, TASKS
+from seegera_fast.experiments.protocols import METHODS, PAPER_TASKS, TASKS
 from seegera_fast.experiments.trials import Record, Setting, Trial, read_record, read_records, run_trial
 from seegera_fast.experiments.worker import STOPPED, Conditions, Worker
 from seegera_fast.support.tables import read_tables
@@ -148,22 +148,15 @@ def test_record_of_a_trial(task, tmp_path, small_data):
     assert record.trial == trial
     assert record.failure is None
     content = record.content
-    assert set(content["scores"]) == set(content["validation"]) == set(TASKS[task].scores)
+    scores = [score.name for score in TASKS[task].scores]
+    assert set(content["scores"]) == set(content["validation"]) == set(scores)
     assert (content["epochs"], content["configuration"]["seed"]) == (3, 4)
     columns = content["history"]
-    assert set(columns) == {
-        "link",
-        "feature",
-        "prior",
-        "mixture",
-        "loss",
-        *(f"valid_{name}" for name in TASKS[task].scores),
-    }
+    assert set(columns) == {"link", "feature", "prior", "mixture", "loss", *(f"valid_{name}" for name in scores)}
     assert {len(values) for values in columns.values()} == {3}
     assert all(value == float(f"{value:.5g}") for values in columns.values() for value in values if value is not None)
-    score = TASKS[task].scores[0]
-    best = columns[f"valid_{score}"][content["best_epoch"] - 1]
-    assert best == pytest.approx(content["validation"][score], rel=1e-4)
+    best = columns[f"valid_{scores[0]}"][content["best_epoch"] - 1]
+    assert best == pytest.approx(content["validation"][scores[0]], rel=1e-4)
     assert content["configuration"]["embedding_dim"] == 6
     shares = TASKS[task].splits["paper"]
     assert {name: content["configuration"][name] for name in shares} == shares
@@ -399,7 +392,7 @@ def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, send, signals):
 
 def record(score, *, seed=0, failure=None, **keys):
     where = setting(**keys)
-    scores = dict.fromkeys(TASKS[where.task].scores, score)
+    scores = {each.name: score for each in TASKS[where.task].scores}
     history = {"loss": [1.0, 0.5, 0.33333], "valid_auc": [None, 0.5, 0.5]}
     content = {
         "setting": {},
@@ -442,7 +435,7 @@ PAPER = """
 def test_papers_figures():
     found = copy.deepcopy(read_tables(summary.PAPER))
     assert {task: set(scores) for task, scores in found.items()} == {
-        name: set(task.scores) for name, task in TASKS.items()
+        name: {score.name for score in TASKS[name].scores} for name in PAPER_TASKS
     }
     for scores in found.values():
         for methods in scores.values():

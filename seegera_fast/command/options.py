@@ -13,8 +13,10 @@ from typing import Any, NoReturn
 import torch
 
 from .. import backends, datasets
+from ..experiments.protocols import SPLIT_ARGUMENTS, TASKS
 from ..graph import Graph
 from ..support.hints import nearest
+from ..tasks.task import Task
 from .files import read_graph
 
 PROGRAM = "seegera-fast"
@@ -24,7 +26,7 @@ BAD_INPUT, FAILED_TRAINING, UNFINISHED, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 130,
 # Fields of a run that have an option of their own.
 OPTION_OF_FIELD = {
     **{name: f"--{name}" for name in ("preset", "variant", "seed", "epochs")},
-    **dict.fromkeys(("train", "valid", "test", "public"), "--split"),
+    **dict.fromkeys(SPLIT_ARGUMENTS, "--split"),
     "progress": "--quiet",
     "checkpoint": "--checkpoint-every",
 }
@@ -128,6 +130,11 @@ def read_split(text: str) -> str | tuple[float, float]:
             f"got {text!r}, want paper, released or two shares such as 0.1,0.2; {nearest(text, ('paper', 'released'))}"
         ) from None
     return first, second
+
+
+def of_each_task(describe: Callable[[Task], str]) -> str:
+    """What a help text says about every task."""
+    return "; ".join(f"{key}: {describe(task)}" for key, task in TASKS.items())
 
 
 def add_graph_options(parser: argparse.ArgumentParser) -> None:

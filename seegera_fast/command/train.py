@@ -11,12 +11,13 @@ import numpy as np
 from .. import tasks
 from ..checkpoint import Checkpoint
 from ..environment import machine, versions
-from ..experiments.protocols import TASKS
+from ..experiments.protocols import SCORES, TASKS
 from ..graph import Graph
 from ..support.plots import save_picture
-from ..support.report import SCORE_NAMES, json_text, readable_bytes, readable_seconds, table
+from ..support.report import json_text, readable_bytes, readable_seconds, table
 from ..tasks import presets
-from ..tasks.common import TaskResult, normalized
+from ..tasks.common import normalized
+from ..tasks.task import TaskResult
 from .options import (
     INTERRUPTED,
     Parser,
@@ -24,6 +25,7 @@ from .options import (
     add_graph_options,
     check_graph_options,
     chosen_backend,
+    of_each_task,
     one_of,
     read_chosen_graph,
     read_count,
@@ -72,13 +74,15 @@ def add_train(commands: Any) -> Parser:
     )
     add_graph_options(train)
     run = train.add_argument_group("training")
+    purposes = of_each_task(lambda task: f"{task.purpose} ({', '.join(score.title for score in task.scores)})")
+    splits = of_each_task(lambda task: " or ".join(map(task.split_in_words, task.splits)))
+    shares = of_each_task(lambda task: " and ".join(task.shares))
     run.add_argument(
         "--task",
         type=one_of(*TASKS),
         default="link",
         metavar="TASK",
-        help="link: tell hidden links from pairs without one (AUC, AP); attribute: predict hidden features (MSE); "
-        "node: classify nodes by a logistic regression on the embeddings (accuracy). Default: link",
+        help=f"{purposes}. Default: link",
     )
     run.add_argument(
         "--preset",
@@ -97,9 +101,7 @@ def add_train(commands: Any) -> Parser:
         type=read_split,
         default="paper",
         metavar="SPLIT",
-        help="paper or released (link: 70/20/10 or 85/5/10; attribute: 70/10/20 or 85/5/10; node: the public split, or "
-        "else 10/10/80), or two shares such as 0.1,0.2: of validation and test, for node of training and validation. "
-        "Default: paper",
+        help=f"paper or released ({splits}), or two shares such as 0.1,0.2 ({shares}). Default: paper",
     )
     run.add_argument("--epochs", type=int, metavar="N", help="at most so many epochs. Default: the preset's")
     run.add_argument(
@@ -128,20 +130,20 @@ def add_train(commands: Any) -> Parser:
 
 def _train(options: argparse.Namespace) -> int:
     check_graph_options(options)
-    function, title, names, _ = TASKS[options.task]
+    task = TASKS[options.task]
     # A file that happens to be called like a data set has nothing to do with it.
     preset = options.preset if options.preset or options.data else presets.DEFAULT
     if preset is not None:
-        presets.load(function, preset, options.variant)
+        presets.load(task.name, preset, options.variant)
     name = options.data or options.edges.stem
     fields = _run_fields(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     with OutputFolder(out) as folder, chosen_backend(options):
         graph = read_chosen_graph(options, options.weighted)
-        say(options, f"{name}: {sizes(graph)}; {title}, {options.variant}, on {options.device}")
+        say(options, f"{name}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}")
         checkpoint = Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume)
         _say_what_becomes_of(checkpoint, options)
-        result = getattr(tasks, function)(
+        result = getattr(tasks, task.name)(
             graph,
             preset,
             options.variant,
@@ -152,7 +154,7 @@ def _train(options: argparse.Namespace) -> int:
         )
         whole = normalized(graph, result.fields["normalize_features"])
         embedding = result.model.embed(whole).cpu().numpy()
-        content = _results(options, graph, name, result, names)
+        content = _results(options, graph, name, result)
         result.model.save(folder.aside(MODEL))
         np.save(folder.aside(EMBEDDING), embedding)
         folder.aside(RESULTS).write_text(json_text(content), encoding="utf-8")
@@ -162,12 +164,13 @@ def _train(options: argparse.Namespace) -> int:
         if not result.interrupted:
             folder.discard(CHECKPOINT)
         say(options, "drawing the picture")
-        heading = f"SeeGera {options.variant} on {name}: {title}, seed {options.seed}"
+        heading = f"SeeGera {options.variant} on {name}: {task.title}, seed {options.seed}"
         save_picture(
             folder.aside(PICTURE),
             title=heading,
             scores=_score_line(content["scores"], result),
             history=result.history,
+            titles={f"valid_{score.name}": score.title for score in task.scores},
             best_epoch=result.best_epoch,
             embedding=embedding,
             labels=None if graph.labels is None else graph.labels.cpu().numpy(),
@@ -193,26 +196,18 @@ def _run_fields(options: argparse.Namespace) -> dict[str, Any]:
     fields = dict(options.fields)
     if options.epochs is not None:
         fields["epochs"] = options.epochs
-    if isinstance(options.split, str):
-        splits = TASKS[options.task].splits
-        fields.update(splits.get(options.split, splits["paper"]))
-    elif options.task == "node":
-        fields.update(train=options.split[0], valid=options.split[1], public=False)
-    else:
-        fields.update(valid=options.split[0], test=options.split[1])
-    return fields
+    return {**fields, **TASKS[options.task].arguments(options.split)}
 
 
-def _results(
-    options: argparse.Namespace, graph: Graph, name: str, result: TaskResult, names: tuple[str, ...]
-) -> dict[str, Any]:
+def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskResult) -> dict[str, Any]:
+    task = TASKS[options.task]
     return {
-        "task": TASKS[options.task].function,
+        "task": task.name,
         "variant": options.variant,
         "preset": result.preset,
         "scores": {
-            "test": {key: getattr(result, key) for key in names},
-            "validation": {key: getattr(result, f"valid_{key}") for key in names},
+            "test": {score.name: getattr(result, score.name) for score in task.scores},
+            "validation": {score.name: getattr(result, f"valid_{score.name}") for score in task.scores},
         },
         "interrupted": result.interrupted,
         "epochs": result.epochs,
@@ -243,7 +238,7 @@ def _results(
 
 def _score_line(scores: dict[str, dict[str, float | None]], result: TaskResult) -> str:
     parts = [
-        f"{part} " + ", ".join(f"{SCORE_NAMES[key]} {value:.4f}" for key, value in values.items())
+        f"{part} " + ", ".join(f"{SCORES[key].title} {value:.4f}" for key, value in values.items())
         for part, values in scores.items()
         if None not in values.values()
     ]
@@ -264,7 +259,7 @@ def _train_table(scores: dict[str, dict[str, float | None]], result: TaskResult)
     rows = [["", *parts]]
     for key in scores[parts[0]]:
         values = [scores[part][key] for part in parts]
-        rows.append([SCORE_NAMES[key], *("none held out" if value is None else f"{value:.4f}" for value in values)])
+        rows.append([SCORES[key].title, *("none held out" if value is None else f"{value:.4f}" for value in values)])
     width = max(map(len, [*facts, *(row[0] for row in rows)]))
     rows = [[row[0].ljust(width), *row[1:]] for row in rows]
     return "\n".join([table(rows), *(f"{key.ljust(width)}  {value}" for key, value in facts.items())])

@@ -17,9 +17,9 @@ from tqdm import tqdm
 
 from .. import datasets
 from ..support.atomic import hold
-from ..support.report import SCORE_NAMES, readable_seconds
+from ..support.report import readable_seconds
 from ..support.signals import stop_on_signals
-from .protocols import BASELINES, TASKS
+from .protocols import BASELINES, SCORES, TASKS
 from .summary import readable_value
 from .trials import Record, Setting, Trial, read_record
 from .worker import STOPPED, Conditions, Worker
@@ -39,7 +39,7 @@ def plan(
 ) -> list[Trial]:
     """The trials of a matrix, one seed of every setting before the next one.
 
-    Methods that know links only have no attribute inference. A split that a task doesn't have is that of the paper.
+    Methods that know links only have no attribute inference. A split that a task doesn't have is its first one.
 
     Args:
         tasks, data, methods, splits, seeds: as in Setting and Trial.
@@ -53,9 +53,9 @@ def plan(
         for fields in overrides
         for task in tasks
         for name in data
-        for split in dict.fromkeys(split if split in TASKS[task].splits else "paper" for split in splits)
+        for split in dict.fromkeys(map(TASKS[task].split_named, splits))
         for method in methods
-        if not (task == "attribute" and method in BASELINES)
+        if not (TASKS[task].needs_features and method in BASELINES)
     ]
     if not settings:
         raise ValueError(f"there is nothing to run: {', '.join(BASELINES)} know links only, and predict no attributes")
@@ -226,6 +226,6 @@ def _line(record: Record) -> str:
         return f"failed: {record.failure}"
     content = record.content
     scores = ", ".join(
-        f"{SCORE_NAMES[name]} {readable_value(name, value)}" for name, value in content["scores"].items()
+        f"{SCORES[name].title} {readable_value(name, value)}" for name, value in content["scores"].items()
     )
     return f"{scores}; {content['epochs']} epochs, {readable_seconds(content['seconds'])}"

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..support.atomic import written_aside
 from ..support.plots import save_bars, save_curves
-from ..support.report import SCORE_NAMES, readable_seconds
+from ..support.report import readable_seconds
 from .protocols import METHODS, TASKS
-from .summary import PERCENT, Row, markdown, rows
+from .summary import Row, markdown, rows, title_with_unit
 from .trials import Record, Setting
 
 
@@ -61,8 +61,7 @@ def _bars(table: Sequence[Row]) -> dict[str, dict[str, dict[str, tuple[float, fl
     """Title -> series -> method -> mean and deviation."""
     panels: dict[str, dict[str, dict[str, Any]]] = {}
     for row in table:
-        unit = " (%)" if row.score in PERCENT else ""
-        panel = panels.setdefault(f"{row.setting.data}, {SCORE_NAMES[row.score]}{unit}", {"paper": {}})
+        panel = panels.setdefault(f"{row.setting.data}, {title_with_unit(row.score)}", {"paper": {}})
         method = METHODS[row.setting.method].title
         if row.paper is not None:
             panel["paper"][method] = row.paper
@@ -80,11 +79,11 @@ def _curves(records: Sequence[Record]) -> dict[str, dict[str, list[tuple[int, fl
     panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for setting, record in first.items():
         history = record.content["history"]
-        for key in ("loss", *(f"valid_{score}" for score in TASKS[setting.task].scores)):
+        lines = {f"valid_{score.name}": f"validation {score.title}" for score in TASKS[setting.task].scores}
+        for key, name in {"loss": "loss", **lines}.items():
             values = enumerate(history.get(key, ()), start=1)
             points = [(epoch, value) for epoch, value in values if value is not None]
             if points:
-                name = "loss" if key == "loss" else f"validation {SCORE_NAMES[key.removeprefix('valid_')]}"
                 panels.setdefault(f"{setting.data}, {name}", {})[f"{setting.title}, {setting.split} split"] = points
     return dict(sorted(panels.items()))
 

@@ -19,7 +19,6 @@ from ..config import SeeGeraConfig
 from ..environment import machine, versions
 from ..support.atomic import written_aside
 from ..support.report import compact_json_text
-from ..tasks.classifier import ClassifierConfig
 from ..tasks.common import settle
 from ..training import TrainingConfig, TrainingFailure
 from ..version import __version__
@@ -53,8 +52,8 @@ class Setting:
         known = {
             entry.name: entry.type for kind in (SeeGeraConfig, TrainingConfig) for entry in dataclasses.fields(kind)
         }
-        known.update((f"classifier_{entry.name}", entry.type) for entry in dataclasses.fields(ClassifierConfig))
-        rates = {name for name, kind in known.items() if kind == "float"}
+        own = {name for name, default in TASKS[self.task].fields.items() if type(default) is float}
+        rates = own | {name for name, kind in known.items() if kind == "float"}
         whole = [(name, float(value) if name in rates and type(value) is int else value) for name, value in self.fields]
         object.__setattr__(self, "fields", tuple(whole))
 
@@ -78,7 +77,7 @@ class Setting:
         return {
             "preset": self.data,
             "variant": method.variant,
-            **TASKS[self.task].splits[self.split],
+            **TASKS[self.task].arguments(self.split),
             **method.fields,
             **dict(self.fields),
         }
@@ -88,7 +87,7 @@ class Setting:
         fields = {**METHODS[self.method].fields, **dict(self.fields)}
         if "variant" in fields:
             raise ValueError(f"variant: got {fields['variant']!r}, want none: the method is {self.method}")
-        settle(TASKS[self.task].function, self.data, METHODS[self.method].variant, fields)
+        settle(TASKS[self.task], self.data, METHODS[self.method].variant, fields)
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
         "versions": versions(),
     }
     try:
-        result = getattr(tasks, task.function)(
+        result = getattr(tasks, task.name)(
             graph, seed=trial.seed, progress=False, checkpoint=checkpoint, **setting.options()
         )
     except TrainingFailure as failure:
@@ -150,8 +149,8 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
             return False
         record.update(
             failure=None,
-            scores={name: getattr(result, name) for name in task.scores},
-            validation={name: getattr(result, f"valid_{name}") for name in task.scores},
+            scores={score.name: getattr(result, score.name) for score in task.scores},
+            validation={score.name: getattr(result, f"valid_{score.name}") for score in task.scores},
             epochs=result.epochs,
             best_epoch=result.best_epoch,
             seconds=result.seconds,

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .report import SCORE_NAMES
-
 # Okabe and Ito's palette, which colour-blind readers can tell apart; from the ninth class on the marker changes.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
@@ -26,6 +24,7 @@ def save_picture(
     title: str,
     scores: str,
     history: Sequence[Mapping[str, Any]],
+    titles: Mapping[str, str],
     best_epoch: int | None,
     embedding: np.ndarray,
     labels: np.ndarray | None = None,
@@ -37,6 +36,7 @@ def save_picture(
         path: the file.
         title, scores: the two lines of heading.
         history: the run's, a mapping per epoch with "epoch", "loss" and "valid_*" scores where they were taken.
+        titles: of those scores, in words.
         best_epoch: marked, if not None.
         embedding: float ``[n, d]``; of more than 2,000 nodes, 2,000 are drawn at random.
         labels: int64 ``[n]``, negative: unknown; None: one colour.
@@ -49,18 +49,21 @@ def save_picture(
     FigureCanvasAgg(figure)
     figure.suptitle(f"{title}\n{scores}", fontsize=14)
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
-    _draw_history(left, history, best_epoch)
+    _draw_history(left, history, titles, best_epoch)
     _draw_embedding(right.subplots(), embedding, labels, seed)
     figure.savefig(path, format="png")
 
 
-def _draw_history(figure: Any, history: Sequence[Mapping[str, Any]], best_epoch: int | None) -> None:
-    keys = [key for key in dict.fromkeys(key for entry in history for key in entry) if key.startswith("valid_")]
+def _draw_history(
+    figure: Any, history: Sequence[Mapping[str, Any]], titles: Mapping[str, str], best_epoch: int | None
+) -> None:
+    taken = {key: title for key, title in titles.items() if any(key in entry for entry in history)}
     loss_axes, score_axes = figure.subplots(2, 1, sharex=True)
     _draw_lines(loss_axes, history, {"loss": "training loss"})
-    _draw_lines(score_axes, history, {key: SCORE_NAMES.get(key[6:], key[6:]) for key in keys})
+    _draw_lines(score_axes, history, taken)
     loss_axes.set(title="Loss", ylabel="loss")
-    score_axes.set(title="Validation", xlabel="epoch", ylabel="score" if len(keys) != 1 else SCORE_NAMES[keys[0][6:]])
+    name = next(iter(taken.values())) if len(taken) == 1 else "score"
+    score_axes.set(title="Validation", xlabel="epoch", ylabel=name)
     for axes in (loss_axes, score_axes):
         if best_epoch is not None:
             axes.axvline(best_epoch, color="#555555", linewidth=1, linestyle=":", label=f"best epoch: {best_epoch}")

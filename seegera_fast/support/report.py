@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-SCORE_NAMES = {"auc": "AUC", "ap": "AP", "mse": "MSE", "accuracy": "accuracy"}
-
 
 def json_text(content: Any) -> str:
     """Strict JSON: a NaN or infinite number becomes null."""
