@@ -162,10 +162,9 @@ else:
         NVCC = find_nvcc()
 
 names = [] if TORCH is None else ["_C"] if NVCC is None else ["_C", "_C_cuda"]
+# Folders of kernels/ with Python in them.
 KERNEL_PACKAGES = {
-    "seegera_fast.kernels.triton": "kernels/triton",
-    "seegera_fast.kernels.triton.common": "kernels/triton/common",
-    "seegera_fast.kernels.cpu": "kernels/cpu",
+    f"seegera_fast.kernels.{name}": f"kernels/{name.replace('.', '/')}" for name in find_packages("kernels")
 }
 setup(
     packages=[*find_packages(include=["seegera_fast", "seegera_fast.*"]), *KERNEL_PACKAGES],

@@ -30,6 +30,7 @@ class Backend:
         keys: dispatch keys that its kernels are registered for.
         library: stem of the compiled library beside this file that holds its kernels.
         package: where the launchers are that take the place of a library.
+        needs: the module that those launchers need, where it may be missing.
         steps: the backend whose operator its launchers take for a step of their own, where that is another one.
         parts: a matrix as its operators take it, where that may be another layout than by rows.
         missing: why it can't be used; None where it can.
@@ -43,6 +44,7 @@ class Backend:
     keys: tuple[str, ...] = ()
     library: str | None = None
     package: str | None = None
+    needs: str | None = None
     steps: Backend | None = None
     parts: Callable[[SparseMatrix], tuple[torch.Tensor, ...]] | None = None
     missing: str | None = None
@@ -68,8 +70,8 @@ class Backend:
             for key in self.keys:
                 for row in self.operators.values():
                     row.implement(self, key)
-            if importlib.util.find_spec("triton") is None:
-                self.missing = "Triton is not installed"
+            if self.needs is not None and importlib.util.find_spec(self.needs) is None:
+                self.missing = f"{self.needs.capitalize()} is not installed"
         if self.missing is None and self.devices == ("cuda",) and not torch.cuda.is_available():
             self.missing = "no usable NVIDIA GPU (torch.cuda.is_available() is False)"
         if self.missing is None and self.steps is not None:
@@ -114,9 +116,12 @@ TRITON = Backend(
     ("cpu",) if interpreted() else ("cuda",),
     ("CPU", "CUDA") if interpreted() else ("CUDA",),
     package=TRITON_PACKAGE,
+    needs="triton",
 )
 # Where Triton is not forced, its launchers take the operators of the CUDA library for their steps.
-TRITON_WITH_CUDA = Backend("triton", "triton_with_cuda", ("cuda",), ("CUDA",), package=TRITON_PACKAGE, steps=CUDA)
+TRITON_WITH_CUDA = Backend(
+    "triton", "triton_with_cuda", ("cuda",), ("CUDA",), package=TRITON_PACKAGE, needs="triton", steps=CUDA
+)
 REFERENCE = Backend("reference", None)
 
 # All that have kernels. An operation takes the first that can run it; an interpreter has to be asked for.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .ops.feature_likelihood import LIKELIHOODS
 from .support.hints import nearest
 
 _CHOICES = {
     "variant": ("correlated", "independent"),
     "encoder": ("gcn", "mlp"),
     "decoder": ("gcn", "mlp", "inner_product"),
-    "likelihood": ("bernoulli", "mse", "gaussian"),
+    "likelihood": tuple(LIKELIHOODS),
     "mixture": ("per_node", "joint"),
     "scaling": ("mean", "sum"),
 }
@@ -91,8 +92,10 @@ class SeeGeraConfig:
                 raise ValueError(f'negatives: got {self.negatives!r}, want "all", "edges" or an int')
         else:
             _check_int("negatives", self.negatives, 1)
-        if self.decoder == "inner_product" and self.likelihood == "gaussian":
-            raise ValueError('likelihood: got "gaussian" with decoder "inner_product", which has no variances')
+        if self.decoder == "inner_product" and LIKELIHOODS[self.likelihood].has_log_var:
+            raise ValueError(
+                f'likelihood: got "{self.likelihood}" with decoder "inner_product", which has no variances'
+            )
         if self.decoder == "inner_product" and not self.feature_embeddings:
             raise ValueError('feature_embeddings: got False with decoder "inner_product", which is made of them')
 

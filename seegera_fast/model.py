@@ -23,6 +23,7 @@ from .graph import Graph
 from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound
+from .ops.feature_likelihood import LIKELIHOODS
 from .seeds import derive_seed
 from .sparse_matrix import SparseMatrix
 from .support.atomic import written_aside
@@ -95,17 +96,19 @@ class SeeGera(nn.Module):
                 config.decoder_layers,
                 kind=config.decoder,
                 feature_embeddings=config.feature_embeddings,
-                gaussian=config.likelihood == "gaussian",
+                has_log_var=LIKELIHOODS[config.likelihood].has_log_var,
             )
 
     def _check_targets(self, graph: Graph) -> None:
         """Raises a ValueError where the loss does not take the graph's features, or has too few non-edges to draw."""
-        if self.config.feature_side and self.config.likelihood == "bernoulli":
+        name, likelihood = self.config.likelihood, LIKELIHOODS[self.config.likelihood]
+        if self.config.feature_side and not likelihood.takes_any:
             low, high = graph.features.value_range
-            if low < 0 or high > 1:
+            if low < likelihood.low or high > likelihood.high:
+                others = " and ".join(f'"{other}"' for other, entry in LIKELIHOODS.items() if entry.takes_any)
                 raise ValueError(
-                    f'likelihood: got "bernoulli" with features from {low:g} to {high:g}, want values in [0, 1]; "mse" '
-                    'and "gaussian" take any'
+                    f'likelihood: got "{name}" with features from {low:g} to {high:g}, want values in '
+                    f"[{likelihood.low:g}, {likelihood.high:g}]; {others} take any"
                 )
         negatives, available = self.config.negatives, graph.adjacency.non_edge_count
         if negatives != "all":
@@ -297,7 +300,7 @@ class SeeGera(nn.Module):
             rows, cols: integers ``[m]``: nodes and features.
 
         Returns:
-            ``[m]``: probabilities for "bernoulli", values otherwise.
+            ``[m]``: expected values; for "bernoulli" they are probabilities.
 
         Raises:
             TypeError, ValueError: a model without a feature side; not integers, numbers out of range.
@@ -316,10 +319,7 @@ class SeeGera(nn.Module):
             nodes, features = self.encode(graph.propagation, graph.features, draws, derive_seed(seed, 2))
             z_nodes, z_features = self._sample(nodes, features, derive_seed(seed, 3))
             _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, derive_seed(seed, 4))
-            outputs = _entries(decoded, rows, cols)
-            if self.config.likelihood == "bernoulli":
-                outputs = torch.sigmoid(outputs)
-            return outputs.mean(dim=1)
+            return LIKELIHOODS[self.config.likelihood].mean(_entries(decoded, rows, cols)).mean(dim=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes weights, configuration and sizes to one safetensors file, aside first, then renamed into place."""

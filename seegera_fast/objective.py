@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from . import ops
 from .nn import Decoded
+from .ops.feature_likelihood import LIKELIHOODS
 from .sparse_matrix import SparseMatrix
 
 
@@ -147,7 +148,7 @@ def _feature_term(config, targets: Targets, decoded: Decoded) -> torch.Tensor:
         cells = features.shape[0] * features.shape[1]
         # On the host, unless it is another one at each step.
         total = features.values.sum(dtype=torch.float64) if targets.features_masked else features.value_sum
-        norm, weight = balance(total, cells, binary=config.likelihood == "bernoulli")
+        norm, weight = balance(total, cells, binary=LIKELIHOODS[config.likelihood].high == 1)
         factor = norm / cells
         if isinstance(factor, torch.Tensor):
             factor = factor.to(features.dtype)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -296,6 +297,11 @@ def peak_memory(device: torch.device) -> int | None:
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    try:
+        # Preferred, since what getrusage says includes the memory of the process that started this one.
+        return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        pass
     try:
         import resource
     except ImportError:

@@ -39,12 +39,11 @@ def columns(operation: str, *, compiled: bool = False) -> list[Any]:
     Args:
         compiled: leave out the reference. Where that leaves nothing, one skipped parameter says so.
     """
-    table = backends.info()
-    found = [Column(name, "cpu") for name in ("cpu",) if _runs(table, name, operation)]
-    if _runs(table, "triton", operation):
-        found.append(Column("triton", "cpu" if backends.interpreted() else "cuda"))
-    if _runs(table, "cuda", operation):
-        found.append(Column("cuda", "cuda"))
+    found = [
+        Column(backend.name, backend.devices[0])
+        for backend in backends.NAMED.values()
+        if backend is not backends.REFERENCE and backend.missing is None and backend.has(operation)
+    ]
     if not compiled:
         found.append(Column("reference", "cpu"))
         if torch.cuda.is_available():
@@ -55,10 +54,6 @@ def columns(operation: str, *, compiled: bool = False) -> list[Any]:
         pytest.param(column, id=str(column), marks=[pytest.mark.gpu] if column.device == "cuda" else [])
         for column in found
     ]
-
-
-def _runs(table: dict[str, dict[str, Any]], backend: str, operation: str) -> bool:
-    return table[backend]["available"] and operation in table[backend]["operations"]
 
 
 def converted(arguments: Arguments, dtype: torch.dtype, device: str = "cpu") -> Arguments:

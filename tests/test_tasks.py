@@ -20,6 +20,7 @@ from seegera_fast import Graph, SeeGera, SeeGeraConfig, tasks
 from seegera_fast.masking import mask_structure
 from seegera_fast.sampling import share
 from seegera_fast.tasks import presets, public_split, split_features, split_links, split_nodes
+from seegera_fast.tasks import task as task_module
 from seegera_fast.tasks.classifier import ClassifierConfig, fit_classifier
 from seegera_fast.training import TrainingConfig, TrainingFailure
 
@@ -753,10 +754,9 @@ def test_a_run_that_blows_up_says_when(task):
 
 def test_what_counts_as_an_improvement():
     """Link prediction asks for both scores, and equal ones are no improvement anywhere."""
-    from seegera_fast.tasks.attribute_inference import _improves as lower_error
-    from seegera_fast.tasks.link_prediction import _improves as both_higher
-    from seegera_fast.tasks.node_classification import _improves as higher_accuracy
-
+    both_higher, lower_error, higher_accuracy = (
+        task_module.TASKS[task].improves for task in ("link_prediction", "attribute_inference", "node_classification")
+    )
     best = {"valid_auc": 0.5, "valid_ap": 0.5}
     for auc, ap, better in ((0.6, 0.6, True), (0.6, 0.5, False), (0.5, 0.6, False), (0.6, 0.4, False)):
         assert both_higher({"valid_auc": auc, "valid_ap": ap}, best) == better

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import math
 import sys
@@ -11,15 +10,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import backends, datasets
-from ..experiments.matrix import PAPER_DATA, Outcome, Place, plan, run_matrix
+from .. import datasets
+from ..experiments.matrix import PAPER_DATA, Outcome, plan, run_matrix
 from ..experiments.page import write_page
-from ..experiments.protocols import BASELINES, OWN_METHODS, TASKS
-from ..experiments.summary import PERCENT, Row, as_json, markdown, readable_row, rows
+from ..experiments.protocols import BASELINES, OWN_METHODS, PAPER_TASKS, SPLIT_ARGUMENTS, TASKS
+from ..experiments.summary import Row, as_json, markdown, readable_row, rows, title_with_unit
 from ..experiments.trials import Trial, read_records
+from ..experiments.worker import Conditions
 from ..support.atomic import written_aside
 from ..support.plots import save_heat_maps
-from ..support.report import SCORE_NAMES, json_text, table
+from ..support.report import json_text, table
 from .options import (
     BAD_INPUT,
     FAILED_TRAINING,
@@ -28,6 +28,8 @@ from .options import (
     UNFINISHED,
     Parser,
     add_common_options,
+    chosen_backend,
+    of_each_task,
     one_of,
     read_count,
     read_field,
@@ -37,7 +39,7 @@ from .options import (
 
 # Fields of a trial that have an option of their own.
 OPTION_OF_TRIAL_FIELD = {
-    **dict.fromkeys(("train", "valid", "test", "public"), "--split"),
+    **dict.fromkeys(SPLIT_ARGUMENTS, "--split"),
     "preset": "--data",
     "seed": "--trials",
     "epochs": "--epochs",
@@ -85,8 +87,8 @@ files in the folder of --out:
 {STATUSES}"""
 
 
-def add_experiments(commands: Any) -> dict[str, Parser]:
-    """Adds the commands' parsers; gives them by name."""
+def add_reproduce(commands: Any) -> Parser:
+    """Adds the command's parser, and gives it."""
     reproduce = commands.add_parser(
         "reproduce",
         help="run the paper's experiments and print its tables beside ours",
@@ -122,7 +124,11 @@ def add_experiments(commands: Any) -> dict[str, Parser]:
         "notes.md there, if you write one, becomes part of the page",
     )
     reproduce.set_defaults(run=_reproduce)
+    return reproduce
 
+
+def add_sweep(commands: Any) -> Parser:
+    """Adds the command's parser, and gives it."""
     sweep = commands.add_parser(
         "sweep",
         help="scores over a grid of masking rates, as a heat map",
@@ -145,7 +151,7 @@ def add_experiments(commands: Any) -> dict[str, Parser]:
     _add_trials(what, 10, OPTIONS_OF_SWEEP)
     _add_running(sweep, "runs/sweep")
     sweep.set_defaults(run=_sweep)
-    return {"reproduce": reproduce, "sweep": sweep}
+    return sweep
 
 
 def _add_task(group: Any, choices: list[str], default: str) -> None:
@@ -168,13 +174,13 @@ def _add_data(group: Any, default: Sequence[str], words: str) -> None:
 
 
 def _add_split(group: Any, default: str) -> None:
+    splits = of_each_task(lambda task: ", ".join(map(task.split_in_words, task.splits)))
     group.add_argument(
         "--split",
         type=one_of("paper", "released", "both"),
         default=default,
         metavar="SPLIT",
-        help="paper, released or both (link: 70/20/10, 85/5/10; attribute: 70/10/20, 85/5/10; node: the public split, "
-        f"or else 10/10/80). Default: {default}",
+        help=f"paper, released or both ({splits}). Default: {default}",
     )
 
 
@@ -226,7 +232,7 @@ def _reproduce(options: argparse.Namespace) -> int:
         raise ValueError(f"--page: got {options.page}, want a file name with an ending, such as docs/results.md")
     variants = options.variant or ([] if options.baseline else ["v1", "v2", "v3"])
     trials = plan(
-        TASKS if options.task == "all" else [options.task],
+        PAPER_TASKS if options.task == "all" else [options.task],
         _unique(options.data),
         _unique([*options.baseline, *variants]),
         _splits(options),
@@ -256,8 +262,7 @@ def _sweep(options: argparse.Namespace) -> int:
     _write(options.out / "sweep.json", json_text({"rows": as_json(found)}))
     panels: dict[str, dict[tuple[float, float], float]] = {}
     for row in found:
-        unit = " (%)" if row.score in PERCENT else ""
-        title = f"{row.setting.data}, {row.setting.split} split: {SCORE_NAMES[row.score]}{unit}"
+        title = f"{row.setting.data}, {row.setting.split} split: {title_with_unit(row.score)}"
         rates = dict(row.setting.fields)
         cell = rates["structure_masking_rate"], rates["feature_masking_rate"]
         panels.setdefault(title, {})[cell] = row.mean
@@ -271,13 +276,13 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
     """Runs what is not finished yet; an option that no trial can do with is refused first."""
-    with backends.use_backend(options.backend) if options.backend else contextlib.nullcontext():
+    with chosen_backend(options):
         pass
     root = None if options.root is None else str(options.root)
     # What is wrong with a record that is there is said now, not after hours.
     read_records(options.out / "trials")
-    place = Place(options.out / "trials", root, str(options.device), options.backend)
-    return run_matrix(trials, place, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
+    conditions = Conditions(options.out / "trials", root, str(options.device), options.backend)
+    return run_matrix(trials, conditions, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,18 +1,23 @@
-"""The command line's options: how they are read, and those that several commands share."""
+"""The command line's options: how they are read, those that several commands share, and what these ask for."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
 from .. import backends, datasets
+from ..experiments.protocols import SPLIT_ARGUMENTS, TASKS
+from ..graph import Graph
 from ..support.hints import nearest
+from ..tasks.task import Task
+from .files import read_graph
 
 PROGRAM = "seegera-fast"
 # Exit statuses.
@@ -21,7 +26,7 @@ BAD_INPUT, FAILED_TRAINING, UNFINISHED, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 130,
 # Fields of a run that have an option of their own.
 OPTION_OF_FIELD = {
     **{name: f"--{name}" for name in ("preset", "variant", "seed", "epochs")},
-    **dict.fromkeys(("train", "valid", "test", "public"), "--split"),
+    **dict.fromkeys(SPLIT_ARGUMENTS, "--split"),
     "progress": "--quiet",
     "checkpoint": "--checkpoint-every",
 }
@@ -127,6 +132,11 @@ def read_split(text: str) -> str | tuple[float, float]:
     return first, second
 
 
+def of_each_task(describe: Callable[[Task], str]) -> str:
+    """What a help text says about every task."""
+    return "; ".join(f"{key}: {describe(task)}" for key, task in TASKS.items())
+
+
 def add_graph_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("graph", "a data set by name, or files of yours")
     source = group.add_mutually_exclusive_group(required=True)
@@ -155,15 +165,49 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--weighted", action="store_true", help="with --edges: keep the edge weights in propagation")
 
 
+def check_graph_options(options: argparse.Namespace) -> None:
+    """Refuses options of files where a data set is named, and the other way round."""
+    source, other = ("--data", "--edges") if options.data else ("--edges", "--data")
+    names = ("features", "labels", "weighted") if options.data else ("root",)
+    for name in names:
+        if getattr(options, name):
+            raise ValueError(f"--{name} goes with {other}, got {source}")
+
+
+def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
+    """The graph that the options name, on their device."""
+    if options.data:
+        graph = datasets.load(options.data, options.root, progress=not options.quiet)
+    else:
+        graph = read_graph(options.edges, options.features, options.labels, weighted=weighted)
+    return graph.to(options.device)
+
+
+def sizes(graph: Graph) -> str:
+    return f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features"
+
+
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", type=read_device, default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N. Default: auto"
     )
     parser.add_argument(
         "--backend",
-        type=one_of(*backends.BACKENDS),
+        type=one_of(*backends.NAMED),
         metavar="NAME",
-        help=f"run every operation on one of {', '.join(backends.BACKENDS)}, or fail. Default: the best there is",
+        help=f"run every operation on one of {', '.join(backends.NAMED)}, or fail. Default: the best there is",
     )
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but warnings and errors")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+@contextlib.contextmanager
+def chosen_backend(options: argparse.Namespace) -> Iterator[None]:
+    """Within the block, operations run on the backend that the options name, where they name one."""
+    with backends.use_backend(options.backend) if options.backend else contextlib.nullcontext():
+        yield
+
+
+def say(options: argparse.Namespace, text: str) -> None:
+    if not options.quiet:
+        print(text, file=sys.stderr)

@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
-import multiprocessing
-import os
-import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from .. import backends, datasets
+from .. import datasets
 from ..support.atomic import hold
-from ..support.report import SCORE_NAMES, readable_seconds
-from ..support.signals import STOPPING, held_signals, stop_on_signals
-from .protocols import BASELINES, TASKS
+from ..support.report import readable_seconds
+from ..support.signals import stop_on_signals
+from .protocols import BASELINES, SCORES, TASKS
 from .summary import readable_value
-from .trials import Record, Setting, Trial, read_record, run_trial
+from .trials import Record, Setting, Trial, read_record
+from .worker import STOPPED, Conditions, Worker
 
 PAPER_DATA = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")
-# How often a running trial is looked after.
-POLL_SECONDS = 0.5
-# What a trial imports; torch's optimisers bring in its compiler.
-PRELOADED = [__name__, "torch._dynamo", "sklearn.metrics", "sklearn.datasets"]
-STOPPED = 130
-# The exit status of a process whose server ended first.
-LOST = 255
+# How often running trials are looked after.
+POLL_SECONDS = 0.2
 
 
 def plan(
@@ -48,7 +39,7 @@ def plan(
 ) -> list[Trial]:
     """The trials of a matrix, one seed of every setting before the next one.
 
-    Methods that know links only have no attribute inference. A split that a task doesn't have is that of the paper.
+    Methods that know links only have no attribute inference. A split that a task doesn't have is its first one.
 
     Args:
         tasks, data, methods, splits, seeds: as in Setting and Trial.
@@ -62,9 +53,9 @@ def plan(
         for fields in overrides
         for task in tasks
         for name in data
-        for split in dict.fromkeys(split if split in TASKS[task].splits else "paper" for split in splits)
+        for split in dict.fromkeys(map(TASKS[task].split_named, splits))
         for method in methods
-        if not (task == "attribute" and method in BASELINES)
+        if not (TASKS[task].needs_features and method in BASELINES)
     ]
     if not settings:
         raise ValueError(f"there is nothing to run: {', '.join(BASELINES)} know links only, and predict no attributes")
@@ -94,19 +85,9 @@ class Outcome:
     interrupted: bool = False
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where trials run: folder of the records, folder of the data sets, device and backend."""
-
-    folder: Path
-    root: str | None = None
-    device: str = "cpu"
-    backend: str | None = None
-
-
 def run_matrix(
     trials: Sequence[Trial],
-    place: Place,
+    conditions: Conditions,
     *,
     jobs: int = 1,
     budget: float = math.inf,
@@ -124,21 +105,21 @@ def run_matrix(
         OSError: the folder can't be written, or another run is using it.
         ValueError: a record that is none, or of another version of this package.
     """
-    _make_folder(place.folder)
-    with _locked(place.folder):
-        return _run(trials, place, jobs, budget, quiet)
+    _make_folder(conditions.folder)
+    with _locked(conditions.folder):
+        return _run(trials, conditions, jobs, budget, quiet)
 
 
-def _run(trials: Sequence[Trial], place: Place, jobs: int, budget: float, quiet: bool) -> Outcome:
+def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: float, quiet: bool) -> Outcome:
     start = time.monotonic()
     outcome, waiting = Outcome(), []
     for trial in trials:
-        if trial.record_path(place.folder).exists():
-            _note(outcome, _record(trial, place.folder))
+        if trial.record_path(conditions.folder).exists():
+            _note(outcome, _record(trial, conditions.folder))
         else:
             waiting.append(trial)
     names = {trial.setting.data for trial in waiting} if budget > 0 else set()
-    outcome.missing = _missing(names, place.root, progress=not quiet)
+    outcome.missing = _missing(names, conditions.root, progress=not quiet)
     waiting = [trial for trial in waiting if trial.setting.data not in outcome.missing]
     bar = tqdm(
         total=len(waiting) + len(outcome.finished),
@@ -147,25 +128,26 @@ def _run(trials: Sequence[Trial], place: Place, jobs: int, budget: float, quiet:
         file=sys.stderr,
         disable=True if quiet else None,
     )
-    running: dict[Trial, _Worker] = {}
+    running: dict[Trial, Worker] = {}
     threads = max(1, torch.get_num_threads() // jobs)
     try:
         with stop_on_signals() as stop:
             while running or (waiting and not stop.requested and time.monotonic() - start < budget):
                 while waiting and len(running) < jobs and not stop.requested and time.monotonic() - start < budget:
                     trial = waiting.pop(0)
-                    running[trial] = _Worker(trial, place, threads)
+                    running[trial] = Worker(trial, conditions, threads)
                 bar.set_postfix_str(", ".join(trial.name for trial in running), refresh=False)
                 bar.refresh()
-                connection.wait([worker.process.sentinel for worker in running.values()], timeout=POLL_SECONDS)
-                # Before they are looked at: a signal to the whole group may have ended one already.
                 if stop.requested:
                     for worker in running.values():
                         worker.stop()
-                for trial in [trial for trial, worker in running.items() if not worker.process.is_alive()]:
-                    # It counts as running until its process has ended, whatever happens meanwhile.
-                    _collect(outcome, trial, running[trial], place.folder, bar, quiet)
+                ended = [trial for trial, worker in running.items() if worker.ended()]
+                for trial in ended:
+                    # It counts as running until what it left has been read, whatever happens meanwhile.
+                    _collect(outcome, trial, running[trial], conditions.folder, bar, quiet)
                     del running[trial]
+                if running and not ended:
+                    time.sleep(POLL_SECONDS)
             outcome.interrupted = stop.requested
     finally:
         for worker in running.values():
@@ -221,7 +203,7 @@ def _note(outcome: Outcome, record: Record) -> None:
         outcome.failed.append(record.trial)
 
 
-def _collect(outcome: Outcome, trial: Trial, worker: _Worker, folder: Path, bar: tqdm, quiet: bool) -> None:
+def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, bar: tqdm, quiet: bool) -> None:
     """Notes how a process ended."""
     code, message = worker.end()
     if code == 0:
@@ -244,81 +226,6 @@ def _line(record: Record) -> str:
         return f"failed: {record.failure}"
     content = record.content
     scores = ", ".join(
-        f"{SCORE_NAMES[name]} {readable_value(name, value)}" for name, value in content["scores"].items()
+        f"{SCORES[name].title} {readable_value(name, value)}" for name, value in content["scores"].items()
     )
     return f"{scores}; {content['epochs']} epochs, {readable_seconds(content['seconds'])}"
-
-
-class _Worker:
-    """A process that runs one trial.
-
-    Its peak memory is its own, and what brings it down leaves the others alone. On a CPU it comes from a server that
-    has imported all and computed nothing, so that it starts at once; a GPU is not to be used past a fork. The server
-    holds back the signals that a whole group or session gets, and ends with this process.
-    """
-
-    def __init__(self, trial: Trial, place: Place, threads: int) -> None:
-        context = multiprocessing.get_context("forkserver" if place.device == "cpu" else "spawn")
-        multiprocessing.set_forkserver_preload(PRELOADED)
-        self._messages, sender = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(trial, place, threads, sender), daemon=True)
-        # It lets signals through when it is started, so that it has to be there before they are held back.
-        resource_tracker.ensure_running()
-        with held_signals():
-            self.process.start()
-        sender.close()
-        self._told = False
-
-    def stop(self) -> None:
-        """Asks it, once, to end after the epoch."""
-        if not self._told:
-            self._told = True
-            self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Ends it at once."""
-        self._send(signal.SIGKILL)
-        self.end()
-
-    def _send(self, number: int) -> None:
-        # Not by way of the process object, which sends nothing where the server has ended.
-        if self.process.exitcode in (None, LOST):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, number)
-
-    def end(self) -> tuple[int, str]:
-        """Waits for its end; exit status, negative for a signal, and what went wrong."""
-        self.process.join()
-        code, told, message = self.process.exitcode, self._told, ""
-        if code == LOST:
-            # Nobody would know how it ends, and its trial must not run beside that of the next run.
-            self.stop()
-            message = "the server of its process ended"
-        # The pipe is closed by the process itself, whatever becomes of the server.
-        with contextlib.suppress(EOFError, OSError):
-            while code == LOST or self._messages.poll():
-                message = self._messages.recv()
-        self._messages.close()
-        # Before the training begins there is no state to keep.
-        return (STOPPED if told and code in (-signal.SIGTERM, LOST) else code), message
-
-
-def _work(trial: Trial, place: Place, threads: int, messages: connection.Connection) -> None:
-    """The process: Ctrl-C goes to the parent, which sends a SIGTERM."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    try:
-        with backends.use_backend(place.backend) if place.backend else contextlib.nullcontext():
-            finished = run_trial(trial, place.folder, place.root, place.device)
-    except Exception as error:
-        messages.send(" ".join(str(error).split()) or type(error).__name__)
-        sys.exit(1)
-    sys.exit(0 if finished else STOPPED)
-
-
-def _end_with_parent() -> None:
-    """A trial whose matrix was killed ends after the epoch, so that the next run doesn't meet it."""
-    connection.wait([multiprocessing.parent_process().sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)

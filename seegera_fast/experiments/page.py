@@ -9,9 +9,9 @@ from typing import Any
 
 from ..support.atomic import written_aside
 from ..support.plots import save_bars, save_curves
-from ..support.report import SCORE_NAMES, readable_seconds
+from ..support.report import readable_seconds
 from .protocols import METHODS, TASKS
-from .summary import PERCENT, Row, markdown, rows
+from .summary import Row, markdown, rows, title_with_unit
 from .trials import Record, Setting
 
 
@@ -61,8 +61,7 @@ def _bars(table: Sequence[Row]) -> dict[str, dict[str, dict[str, tuple[float, fl
     """Title -> series -> method -> mean and deviation."""
     panels: dict[str, dict[str, dict[str, Any]]] = {}
     for row in table:
-        unit = " (%)" if row.score in PERCENT else ""
-        panel = panels.setdefault(f"{row.setting.data}, {SCORE_NAMES[row.score]}{unit}", {"paper": {}})
+        panel = panels.setdefault(f"{row.setting.data}, {title_with_unit(row.score)}", {"paper": {}})
         method = METHODS[row.setting.method].title
         if row.paper is not None:
             panel["paper"][method] = row.paper
@@ -80,10 +79,11 @@ def _curves(records: Sequence[Record]) -> dict[str, dict[str, list[tuple[int, fl
     panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for setting, record in first.items():
         history = record.content["history"]
-        for key in ("loss", *(f"valid_{score}" for score in TASKS[setting.task].scores)):
-            points = [(entry["epoch"], entry[key]) for entry in history if entry.get(key) is not None]
+        lines = {f"valid_{score.name}": f"validation {score.title}" for score in TASKS[setting.task].scores}
+        for key, name in {"loss": "loss", **lines}.items():
+            values = enumerate(history.get(key, ()), start=1)
+            points = [(epoch, value) for epoch, value in values if value is not None]
             if points:
-                name = "loss" if key == "loss" else f"validation {SCORE_NAMES[key.removeprefix('valid_')]}"
                 panels.setdefault(f"{setting.data}, {name}", {})[f"{setting.title}, {setting.split} split"] = points
     return dict(sorted(panels.items()))
 
@@ -104,9 +104,9 @@ def _how_it_was_run(records: Sequence[Record]) -> str:
 
 
 def _machine(content: dict[str, Any]) -> str:
-    place, versions = content["machine"], content["versions"]
-    threads = f"{place['threads']} thread" + ("s" if place["threads"] > 1 else "")
-    processor = place["gpu"] or f"a CPU ({place['instruction_set'] or 'no native kernels'}, {threads})"
-    processor += f", operations on {' and '.join(place['backends'])}"
+    machine, versions = content["machine"], content["versions"]
+    threads = f"{machine['threads']} thread" + ("s" if machine["threads"] > 1 else "")
+    processor = machine["gpu"] or f"a CPU ({machine['instruction_set'] or 'no native kernels'}, {threads})"
+    processor += f", operations on {' and '.join(machine['backends'])}"
     names = ("seegera-fast", "torch", "numpy", "scipy", "scikit-learn")
-    return f"{processor}, {place['system']}; {', '.join(f'{name} {versions[name]}' for name in names)}"
+    return f"{processor}, {machine['system']}; {', '.join(f'{name} {versions[name]}' for name in names)}"

@@ -1,42 +1,21 @@
-"""The paper's experiments: tasks with their scores and splits, and the methods that are compared."""
+"""The paper's experiments: their tasks and scores, and the methods that are compared."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..support.tables import read_tables
+from ..tasks.task import TASKS as BY_NAME
 
-class Task(NamedTuple):
-    """A task as the command line knows it.
-
-    Attributes:
-        function: its name in ``seegera_fast.tasks``.
-        title: in words.
-        scores: names of its scores.
-        splits: shares of the parts, by the name of the split: "paper" (the paper's text) and, where it has other ones,
-            "released" (the authors' program).
-    """
-
-    function: str
-    title: str
-    scores: tuple[str, ...]
-    splits: dict[str, dict[str, float]]
-
-
-TASKS = {
-    "link": Task(
-        "link_prediction",
-        "link prediction",
-        ("auc", "ap"),
-        {"paper": {"valid": 0.2, "test": 0.1}, "released": {"valid": 0.05, "test": 0.1}},
-    ),
-    "attribute": Task(
-        "attribute_inference",
-        "attribute inference",
-        ("mse",),
-        {"paper": {"valid": 0.1, "test": 0.2}, "released": {"valid": 0.05, "test": 0.1}},
-    ),
-    "node": Task("node_classification", "node classification", ("accuracy",), {"paper": {}}),
-}
+PAPER = Path(__file__).with_name("paper.toml")
+# By their keys: those that the paper has figures of, in its order, before the others.
+PAPER_TASKS = tuple(read_tables(PAPER))
+_BY_KEY = {task.key: task for task in BY_NAME.values()}
+TASKS = {key: _BY_KEY[key] for key in dict.fromkeys([*PAPER_TASKS, *_BY_KEY])}
+# Arguments of the tasks' functions that describe a split.
+SPLIT_ARGUMENTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in (*task.shares, *task.random)))
+SCORES = {score.name: score for task in TASKS.values() for score in task.scores}
 
 
 class Method(NamedTuple):

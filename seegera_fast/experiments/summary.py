@@ -5,18 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from .. import datasets
-from ..support.report import SCORE_NAMES, readable_bytes, readable_seconds
+from ..support.report import readable_bytes, readable_seconds
 from ..support.tables import read_tables
-from .protocols import METHODS, TASKS
+from .protocols import METHODS, PAPER, SCORES, TASKS
 from .trials import Record, Setting
-
-PAPER = Path(__file__).with_name("paper.toml")
-# Scores that tables show in percent; the others are errors, and lower is better.
-PERCENT = ("auc", "ap", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -58,8 +53,9 @@ class Row:
         """
         if self.difference is None:
             return None
-        shortfall = -self.difference if self.score in PERCENT else self.difference
-        unit = 0.01 if self.score in PERCENT else (self.paper[1] or self.paper[0]) / 1000
+        error = SCORES[self.score].error
+        shortfall = self.difference if error else -self.difference
+        unit = (self.paper[1] or self.paper[0]) / 1000 if error else 0.01
         return round(shortfall / unit) <= round(self.paper[1] / unit)
 
 
@@ -70,14 +66,14 @@ def rows(records: Iterable[Record]) -> list[Row]:
         by_setting.setdefault(record.trial.setting, []).append(record)
     names = datasets.names()
 
-    def place(setting: Setting) -> tuple[Any, ...]:
+    def order(setting: Setting) -> tuple[Any, ...]:
         orders = (list(TASKS).index(setting.task), names.index(setting.data), setting.split)
         return (*orders, bool(setting.fields), setting.title, list(METHODS).index(setting.method))
 
     return [
         _row(setting, score, by_setting[setting])
-        for setting in sorted(by_setting, key=place)
-        for score in TASKS[setting.task].scores
+        for setting in sorted(by_setting, key=order)
+        for score, _, _ in TASKS[setting.task].scores
     ]
 
 
@@ -85,7 +81,7 @@ def _row(setting: Setting, score: str, records: Sequence[Record]) -> Row:
     good = [record.content for record in records if record.failure is None]
     values = [in_papers_unit(score, content["scores"][score]) for content in good]
     memory = [content["peak_memory_bytes"] for content in good if content["peak_memory_bytes"] is not None]
-    figure = read_tables(PAPER)[setting.task].get(score, {}).get(setting.method, {}).get(setting.data)
+    figure = read_tables(PAPER).get(setting.task, {}).get(score, {}).get(setting.method, {}).get(setting.data)
     return Row(
         setting=setting,
         score=score,
@@ -102,7 +98,12 @@ def _row(setting: Setting, score: str, records: Sequence[Record]) -> Row:
 
 def in_papers_unit(score: str, value: float) -> float:
     """A score as the paper prints it: in percent, or as it is."""
-    return 100 * value if score in PERCENT else value
+    return value if SCORES[score].error else 100 * value
+
+
+def title_with_unit(score: str) -> str:
+    """A score in words, with the unit that tables and pictures show it in."""
+    return SCORES[score].title + ("" if SCORES[score].error else " (%)")
 
 
 def readable_value(score: str, value: float) -> str:
@@ -172,7 +173,7 @@ def readable_row(row: Row) -> list[str]:
     if row.difference is not None:
         difference = ("+" if row.difference >= 0 else "") + _number(row.difference, like=row.paper[0])
     return [
-        SCORE_NAMES[row.score],
+        SCORES[row.score].title,
         "–" if row.paper is None else _with_deviation(*row.paper),
         _with_deviation(row.mean, row.deviation),
         difference,
@@ -197,9 +198,5 @@ def _notes(table: Sequence[Row]) -> str:
 
 
 def _split_note(key: str) -> str:
-    parts = []
-    for name, shares in TASKS[key].splits.items():
-        rest = 1 - sum(shares.values())
-        ratio = "/".join(f"{100 * share:.0f}" for share in (rest, *shares.values()))
-        parts.append(f"{name} {ratio}" if shares else f"{name} the public one, or else 10/10/80")
-    return f"{TASKS[key].title} {', '.join(parts)}"
+    task = TASKS[key]
+    return f"{task.title} {', '.join(f'{name} {task.split_in_words(name)}' for name in task.splits)}"

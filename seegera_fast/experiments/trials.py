@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,13 @@ from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..environment import machine, versions
 from ..support.atomic import written_aside
-from ..support.report import json_text
-from ..tasks.classifier import ClassifierConfig
+from ..support.report import compact_json_text
 from ..tasks.common import settle
 from ..training import TrainingConfig, TrainingFailure
 from ..version import __version__
 from .protocols import METHODS, TASKS
 
-FORMAT = "seegera_fast.Trial/1"
+FORMAT = "seegera_fast.Trial/2"
 # Epochs between two checkpoints of a trial.
 CHECKPOINT_EVERY = 25
 
@@ -52,8 +52,8 @@ class Setting:
         known = {
             entry.name: entry.type for kind in (SeeGeraConfig, TrainingConfig) for entry in dataclasses.fields(kind)
         }
-        known.update((f"classifier_{entry.name}", entry.type) for entry in dataclasses.fields(ClassifierConfig))
-        rates = {name for name, kind in known.items() if kind == "float"}
+        own = {name for name, default in TASKS[self.task].fields.items() if type(default) is float}
+        rates = own | {name for name, kind in known.items() if kind == "float"}
         whole = [(name, float(value) if name in rates and type(value) is int else value) for name, value in self.fields]
         object.__setattr__(self, "fields", tuple(whole))
 
@@ -77,7 +77,7 @@ class Setting:
         return {
             "preset": self.data,
             "variant": method.variant,
-            **TASKS[self.task].splits[self.split],
+            **TASKS[self.task].arguments(self.split),
             **method.fields,
             **dict(self.fields),
         }
@@ -87,7 +87,7 @@ class Setting:
         fields = {**METHODS[self.method].fields, **dict(self.fields)}
         if "variant" in fields:
             raise ValueError(f"variant: got {fields['variant']!r}, want none: the method is {self.method}")
-        settle(TASKS[self.task].function, self.data, METHODS[self.method].variant, fields)
+        settle(TASKS[self.task], self.data, METHODS[self.method].variant, fields)
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,16 @@ class Trial:
     @property
     def name(self) -> str:
         return f"{self.setting.name}-seed{self.seed}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"setting": {**vars(self.setting), "fields": dict(self.setting.fields)}, "seed": self.seed}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Trial:
+        """From what :meth:`as_json` gave; further values are left alone."""
+        given = content["setting"]
+        return cls(Setting(**{**given, "fields": tuple(sorted(given["fields"].items()))}), content["seed"])
 
     def record_path(self, folder: Path) -> Path:
         """Where its record lies once it is finished."""
@@ -124,13 +134,12 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
     checkpoint = Checkpoint(trial.checkpoint_path(folder), CHECKPOINT_EVERY, resume=True)
     record: dict[str, Any] = {
         "format": FORMAT,
-        "setting": {**vars(setting), "fields": dict(setting.fields)},
-        "seed": trial.seed,
+        **trial.as_json(),
         "machine": {**machine(torch.device(device)), "backends": backends.chosen(torch.device(device))},
         "versions": versions(),
     }
     try:
-        result = getattr(tasks, task.function)(
+        result = getattr(tasks, task.name)(
             graph, seed=trial.seed, progress=False, checkpoint=checkpoint, **setting.options()
         )
     except TrainingFailure as failure:
@@ -140,24 +149,32 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
             return False
         record.update(
             failure=None,
-            scores={name: getattr(result, name) for name in task.scores},
-            validation={name: getattr(result, f"valid_{name}") for name in task.scores},
+            scores={score.name: getattr(result, score.name) for score in task.scores},
+            validation={score.name: getattr(result, f"valid_{score.name}") for score in task.scores},
             epochs=result.epochs,
             best_epoch=result.best_epoch,
             seconds=result.seconds,
             peak_memory_bytes=result.peak_memory,
             configuration=result.fields,
-            history=[{name: _rounded(value) for name, value in entry.items()} for entry in result.history],
+            history=_columns(result.history),
         )
     with written_aside(trial.record_path(folder)) as file:
-        file.write(json_text(record).encode())
+        file.write(compact_json_text(record).encode())
     Path(checkpoint.path).unlink(missing_ok=True)
     return True
 
 
-def _rounded(value: Any) -> Any:
-    """Seven digits: for pictures."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+def _columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
+    """The loss, its terms and the validation scores: name -> a value per epoch, from the first one on.
+
+    Five digits are enough for pictures; None stands for an epoch without a score.
+    """
+    names = dict.fromkeys(name for entry in history for name in entry if name not in ("epoch", "seconds"))
+    return {name: [_rounded(entry.get(name)) for entry in history] for name in names}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
 
 
 @dataclass(frozen=True)
@@ -181,10 +198,8 @@ def read_record(path: Path) -> Record:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']!r}, want {FORMAT!r}")
-        given = content["setting"]
-        setting = Setting(**{**given, "fields": tuple(sorted(given["fields"].items()))})
-        trial = Trial(setting, content["seed"])
+            raise ValueError(f"format {content['format']!r}, want {FORMAT!r}: of another version of this package?")
+        trial = Trial.from_json(content)
         version = content["versions"]["seegera-fast"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is not the record of a trial ({error})") from error

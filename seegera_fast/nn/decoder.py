@@ -43,7 +43,7 @@ class Decoder(nn.Module):
     Args:
         kind: "gcn": convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between them.
         feature_embeddings: False leaves ``zbar`` out (the paper's _nf).
-        gaussian: a second last layer for the log variances.
+        has_log_var: a second last layer for the log variances.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Decoder(nn.Module):
         *,
         kind: str,
         feature_embeddings: bool,
-        gaussian: bool,
+        has_log_var: bool,
     ) -> None:
         super().__init__()
         self.kind = kind
@@ -66,8 +66,8 @@ class Decoder(nn.Module):
         pairs = itertools.pairwise(widths)
         self.layers = nn.ModuleList(Layer(before, after, bias=dense) for before, after in pairs)
         self.last = Layer(widths[-1], num_features, bias=dense)
-        self.log_var_weight = glorot(widths[-1] + dense, num_features) if gaussian else None
-        if gaussian and dense:
+        self.log_var_weight = glorot(widths[-1] + dense, num_features) if has_log_var else None
+        if has_log_var and dense:
             # The last row is the bias, which starts at zero.
             nn.init.zeros_(self.log_var_weight[-1])
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from .. import backends, checks, reference
+from ..reference.feature_likelihood import LIKELIHOODS
 from ..registry import Operator
 from ..sparse_matrix import SparseMatrix
 
-# The kernels take a likelihood by its index.
-LIKELIHOODS = ("bernoulli", "mse", "gaussian")
+# The likelihoods that have kernels, and the numbers by which those know them. Others run on the reference.
+KERNELS = {"bernoulli": 0, "mse": 1, "gaussian": 2}
 
 
 def _fake(hidden, weight, hidden_wanted, weight_wanted, log_var_wanted):
@@ -124,17 +125,19 @@ def feature_likelihood(
     shape = (hidden.shape[2], features.shape[1])
     checks.tensor("weight", weight, shape=(*leading, *shape), half="feature_likelihood")
     checks.choice("likelihood", likelihood, LIKELIHOODS)
-    if (likelihood == "gaussian") != (log_var_weight is not None):
+    if LIKELIHOODS[likelihood].has_log_var != (log_var_weight is not None):
+        others = " or ".join(f'"{name}"' for name, other in LIKELIHOODS.items() if other.has_log_var)
         raise ValueError(
             f"log_var_weight: got {'none' if log_var_weight is None else 'one'} with likelihood {likelihood!r}; it "
-            'goes with "gaussian" and only there'
+            f"goes with {others} and only there"
         )
     if log_var_weight is not None:
         checks.tensor("log_var_weight", log_var_weight, shape=shape, half="feature_likelihood")
     checks.same_kind(hidden=hidden, weight=weight, log_var_weight=log_var_weight, features=features)
     checks.weight("pos_weight", pos_weight)
     checks.choice("reduction", reduction, ("sum", "mean"))
-    backend = backends.choose("feature_likelihood", hidden.device)
+    name = "feature_likelihood" if likelihood in KERNELS else f"feature_likelihood, {likelihood}"
+    backend = backends.choose(name, hidden.device)
     if backend is backends.REFERENCE:
         return reference.feature_likelihood(
             hidden,
@@ -161,7 +164,7 @@ def feature_likelihood(
         features=features,
         flipped=features if squares else None,
         pos_weight=checks.one_element(pos_weight, hidden.device),
-        likelihood=LIKELIHOODS.index(likelihood),
+        likelihood=KERNELS[likelihood],
         hidden_wanted=wanted[0],
         weight_wanted=wanted[1],
         log_var_wanted=wanted[2],

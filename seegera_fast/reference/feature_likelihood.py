@@ -1,12 +1,61 @@
-"""log p(X | H W), entry by entry."""
+"""log p(X | H W), entry by entry, for each likelihood."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import softplus
 
 from .deviation import inverse_deviation
-from .factor import factor
+from .factors import factor
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How a feature is distributed, given the output o of the decoder.
+
+    Attributes:
+        log_density: ``(target, outputs, log_var=..., pos_weight=...)``: the log densities of the entries.
+        mean: the expected feature, given the outputs.
+        low, high: features outside of ``[low, high]`` have no density.
+        has_log_var: whether the decoder has a second output, the log variance.
+    """
+
+    log_density: Callable[..., torch.Tensor]
+    mean: Callable[[torch.Tensor], torch.Tensor]
+    low: float = -math.inf
+    high: float = math.inf
+    has_log_var: bool = False
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether every number has a density."""
+        return (self.low, self.high) == (-math.inf, math.inf)
+
+
+def bernoulli(target, outputs, *, pos_weight, **_) -> torch.Tensor:
+    return -(pos_weight * target * softplus(-outputs) + (1 - target) * softplus(outputs))
+
+
+def mse(target, outputs, **_) -> torch.Tensor:
+    return -((target - outputs) ** 2) - 0.5 * math.log(math.pi)
+
+
+def gaussian(target, outputs, *, log_var, **_) -> torch.Tensor:
+    squares = ((target - outputs) * inverse_deviation(log_var)) ** 2
+    return -0.5 * (squares + log_var + math.log(2 * math.pi))
+
+
+def identity(outputs) -> torch.Tensor:
+    return outputs
+
+
+LIKELIHOODS = {
+    "bernoulli": Likelihood(bernoulli, torch.sigmoid, low=0.0, high=1.0),
+    "mse": Likelihood(mse, identity),
+    "gaussian": Likelihood(gaussian, identity, has_log_var=True),
+}
 
 
 def feature_likelihood(
@@ -17,15 +66,8 @@ def feature_likelihood(
     per_draw = []
     for j in range(hidden.shape[1]):
         own = weight if weight.ndim == 2 else weight[j]
-        outputs = hidden[:, j] @ own
-        if likelihood == "bernoulli":
-            terms = -(pos_weight * target * softplus(-outputs) + (1 - target) * softplus(outputs))
-        elif likelihood == "mse":
-            terms = -((target - outputs) ** 2) - 0.5 * math.log(math.pi)
-        else:
-            log_var = hidden[:, j] @ log_var_weight
-            squares = ((target - outputs) * inverse_deviation(log_var)) ** 2
-            terms = -0.5 * (squares + log_var + math.log(2 * math.pi))
+        log_var = None if log_var_weight is None else hidden[:, j] @ log_var_weight
+        terms = LIKELIHOODS[likelihood].log_density(target, hidden[:, j] @ own, log_var=log_var, pos_weight=pos_weight)
         per_draw.append(terms.sum())
     total = torch.stack(per_draw)
     return total / (features.shape[0] * features.shape[1]) if reduction == "mean" else total

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from .factor import factor
+from .factors import factor
 
 
 def importance_bound(log_likelihood, log_prior, log_mixture, *, warmup=1.0) -> torch.Tensor:

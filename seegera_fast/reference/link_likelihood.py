@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from ..seeds import seed_tensor
-from .factor import factor
+from .factors import factor
 from .random import NEGATIVES, integers
 
 

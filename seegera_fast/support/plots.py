@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .report import SCORE_NAMES
-
 # Okabe and Ito's palette, which colour-blind readers can tell apart; from the ninth class on the marker changes.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
@@ -26,6 +24,7 @@ def save_picture(
     title: str,
     scores: str,
     history: Sequence[Mapping[str, Any]],
+    titles: Mapping[str, str],
     best_epoch: int | None,
     embedding: np.ndarray,
     labels: np.ndarray | None = None,
@@ -37,6 +36,7 @@ def save_picture(
         path: the file.
         title, scores: the two lines of heading.
         history: the run's, a mapping per epoch with "epoch", "loss" and "valid_*" scores where they were taken.
+        titles: of those scores, in words.
         best_epoch: marked, if not None.
         embedding: float ``[n, d]``; of more than 2,000 nodes, 2,000 are drawn at random.
         labels: int64 ``[n]``, negative: unknown; None: one colour.
@@ -49,18 +49,21 @@ def save_picture(
     FigureCanvasAgg(figure)
     figure.suptitle(f"{title}\n{scores}", fontsize=14)
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
-    _draw_history(left, history, best_epoch)
+    _draw_history(left, history, titles, best_epoch)
     _draw_embedding(right.subplots(), embedding, labels, seed)
     figure.savefig(path, format="png")
 
 
-def _draw_history(figure: Any, history: Sequence[Mapping[str, Any]], best_epoch: int | None) -> None:
-    keys = [key for key in dict.fromkeys(key for entry in history for key in entry) if key.startswith("valid_")]
+def _draw_history(
+    figure: Any, history: Sequence[Mapping[str, Any]], titles: Mapping[str, str], best_epoch: int | None
+) -> None:
+    taken = {key: title for key, title in titles.items() if any(key in entry for entry in history)}
     loss_axes, score_axes = figure.subplots(2, 1, sharex=True)
     _draw_lines(loss_axes, history, {"loss": "training loss"})
-    _draw_lines(score_axes, history, {key: SCORE_NAMES.get(key[6:], key[6:]) for key in keys})
+    _draw_lines(score_axes, history, taken)
     loss_axes.set(title="Loss", ylabel="loss")
-    score_axes.set(title="Validation", xlabel="epoch", ylabel="score" if len(keys) != 1 else SCORE_NAMES[keys[0][6:]])
+    name = next(iter(taken.values())) if len(taken) == 1 else "score"
+    score_axes.set(title="Validation", xlabel="epoch", ylabel=name)
     for axes in (loss_axes, score_axes):
         if best_epoch is not None:
             axes.axvline(best_epoch, color="#555555", linewidth=1, linestyle=":", label=f"best epoch: {best_epoch}")
@@ -83,8 +86,8 @@ def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, t
     for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
         labels = list(dict.fromkeys(label for bars in panel.values() for label in bars))
         width = 0.8 / len(panel)
-        for place, (name, bars) in enumerate(panel.items()):
-            at = [labels.index(label) + (place - (len(panel) - 1) / 2) * width for label in bars]
+        for number, (name, bars) in enumerate(panel.items()):
+            at = [labels.index(label) + (number - (len(panel) - 1) / 2) * width for label in bars]
             means, deviations = zip(*bars.values(), strict=True)
             errors = [np.nan if deviation is None else deviation for deviation in deviations]
             colour = COLOURS[series.index(name) % len(COLOURS)]
@@ -92,7 +95,7 @@ def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, t
         axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")
         _zoom(axes, [end for bars in panel.values() for mean, spread in bars.values() for end in _ends(mean, spread)])
         axes.set_title(title, fontsize=10)
-    patches = [Patch(color=COLOURS[place % len(COLOURS)], label=name) for place, name in enumerate(series)]
+    patches = [Patch(color=COLOURS[index % len(COLOURS)], label=name) for index, name in enumerate(series)]
     _draw_legend(figure, patches)
     figure.savefig(path, format="png")
 
@@ -124,8 +127,8 @@ def save_curves(
     figure = _figure(len(panels), height=2.8, columns=columns)
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     looks = {
-        name: {"color": COLOURS[place % len(COLOURS)], "linestyle": LINE_STYLES[place // len(COLOURS) % 4]}
-        for place, name in enumerate(names)
+        name: {"color": COLOURS[index % len(COLOURS)], "linestyle": LINE_STYLES[index // len(COLOURS) % 4]}
+        for index, name in enumerate(names)
     }
     for axes, (title, panel) in zip(_panels(figure, len(panels), columns), panels.items(), strict=True):
         for name, points in panel.items():

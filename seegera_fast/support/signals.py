@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
-
 
 class Stop:
     """Whether someone wishes the work to stop."""
@@ -18,21 +16,11 @@ class Stop:
 
 
 @contextmanager
-def held_signals() -> Iterator[None]:
-    """Within the block, SIGINT and SIGTERM wait; a process that is started in it inherits that."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
 def stop_on_signals(active: bool = True) -> Iterator[Stop]:
     """Within the block, the first SIGINT or SIGTERM is noted, and a SIGINT after it raises a KeyboardInterrupt.
 
-    A further SIGTERM is the same wish: ``timeout`` sends it to a process and to its group, and a parent passes on what
-    the whole group has got.
+    A further SIGTERM is the same wish: ``timeout`` sends it to a process and to its group, a batch system to every
+    process of a job, and a trial sends it to itself when its parent has ended.
 
     A signal that is ignored or that the program handles in a way of its own is left alone, and so are all of them in a
     thread other than the main one, which can't set handlers.

@@ -1,4 +1,4 @@
-"""The three tasks of the paper: split, train, score."""
+"""The tasks: split, train, score."""
 
 from . import presets
 from .attribute_inference import AttributeInferenceResult, attribute_inference

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,10 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..graph import Graph
-from ..model import SeeGera
-from ..training import Scores, Validation, require_finite, train
-from .common import TaskResult, normalized, resolve, squared_error, training_fields
+from ..training import require_finite
+from .common import run
 from .splits import split_features
+from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,52 +64,40 @@ def attribute_inference(
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
     """
-    settings = resolve(
-        "attribute_inference",
-        graph,
-        preset,
-        variant,
-        fields,
-        arguments=("preset", "seed", "valid", "test", "progress", "checkpoint"),
-    )
-    graph = normalized(graph, settings.task["normalize_features"])
+    arguments = {"valid": valid, "test": test}
+    return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)
+
+
+def _split(graph: Graph, seed: int, valid: float, test: float) -> HeldOut:
     split = split_features(graph, valid, test, seed)
-    model = SeeGera(split.train, settings.model, seed=seed)
-
-    def error(epoch: int, hidden: torch.Tensor, values: torch.Tensor, zero: torch.Tensor) -> float | None:
-        if not hidden.shape[0]:
-            return None
-        predicted = model.reconstruct_features(*torch.cat([hidden, zero]).t())
-        require_finite(epoch, "the predicted features", predicted)
-        return squared_error(predicted, torch.cat([values, torch.zeros_like(values)]))
-
-    def valid_error(epoch: int) -> float | None:
-        return error(epoch, split.valid_pos, split.valid_values, split.valid_neg)
-
-    validation = None
-    if split.valid_pos.shape[0]:
-        validation = Validation(lambda epoch: {"valid_mse": valid_error(epoch)}, _improves)
-    run_fields = settings.all(task="attribute_inference", seed=seed, valid=valid, test=test)
-    training = train(
-        model,
-        settings.training,
-        seed=seed,
-        validation=validation,
-        progress=progress,
-        checkpoint=checkpoint,
-        data=graph,
-        fields=run_fields,
-    )
-    return AttributeInferenceResult(
-        **training_fields(training),
-        model=model,
-        split=split,
-        preset=settings.preset,
-        fields=run_fields,
-        mse=error(training.best_epoch, split.test_pos, split.test_values, split.test_neg),
-        valid_mse=valid_error(training.best_epoch),
-    )
+    return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), {"valid": valid, "test": test})
 
 
-def _improves(scores: Scores, best: Scores) -> bool:
-    return scores["valid_mse"] < best["valid_mse"]
+def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:
+    return {part: {"mse": _error(scored, part)} for part in parts}
+
+
+def _error(scored: Scored, part: str) -> float | None:
+    """Mean squared error on the hidden and the zero entries of a part, summed in float64."""
+    hidden, values, zero = (getattr(scored.split, f"{part}_{kind}") for kind in ("pos", "values", "neg"))
+    if not hidden.shape[0]:
+        return None
+    predicted = scored.model.reconstruct_features(*torch.cat([hidden, zero]).t())
+    require_finite(scored.epoch, "the predicted features", predicted)
+    wanted = torch.cat([values, torch.zeros_like(values)])
+    return float((predicted.double() - wanted.double()).square().mean())
+
+
+TASK = Task(
+    name="attribute_inference",
+    key="attribute",
+    title="attribute inference",
+    purpose="predict hidden features",
+    scores=(Score("mse", "MSE", error=True),),
+    shares=("valid", "test"),
+    splits={"paper": {"valid": 0.1, "test": 0.2}, "released": {"valid": 0.05, "test": 0.1}},
+    split=_split,
+    score=_score,
+    result=AttributeInferenceResult,
+    needs_features=True,
+)

@@ -1,74 +1,107 @@
-"""What the three tasks share: fields, presets, results."""
+"""What all tasks share: fields, presets, results, and the one way that a task is run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
-import torch
-
+from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..graph import Graph
 from ..model import SeeGera
 from ..support.hints import nearest
-from ..training import Training, TrainingConfig
+from ..training import Scores, Training, TrainingConfig, Validation, train
 from . import presets
-from .classifier import ClassifierConfig
+from .task import Scored, Task
 
 MODEL_FIELDS = [entry.name for entry in fields(SeeGeraConfig)]
 TRAINING_FIELDS = [entry.name for entry in fields(TrainingConfig)]
-# Fields that a task has beside those of the configurations, and where it starts from other defaults.
-OWN_FIELDS: dict[str, dict[str, Any]] = {
-    "link_prediction": {"normalize_features": False},
-    "attribute_inference": {"normalize_features": False},
-    "node_classification": {
-        "normalize_features": False,
-        **{f"classifier_{entry.name}": entry.default for entry in fields(ClassifierConfig)},
-    },
-}
-TRAINING_DEFAULTS = {"node_classification": {"patience": None}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskResult(Training):
-    """What every task gives back, beside its scores.
-
-    Attributes:
-        model: with the weights of the best epoch by validation. The graph that it was trained on is its default graph.
-        split: the held-out parts and, where they are taken out of the graph, the training graph.
-        preset: name of the preset that was used.
-        fields: every field of the run by name: of the configurations, the task, and the seed.
-    """
-
-    model: SeeGera = field(repr=False)
-    split: Any = field(repr=False)
-    preset: str
-    fields: dict[str, Any] = field(repr=False)
+# Of every task.
+OWN_FIELDS = {"normalize_features": False}
 
 
 class Settings(NamedTuple):
-    """The fields of one run, by where they belong."""
+    """The fields of one run, by where they belong; ``config`` is what the task made of its own."""
 
     preset: str
     model: SeeGeraConfig
     training: TrainingConfig
-    task: dict[str, Any]
-    classifier: ClassifierConfig | None
+    own: dict[str, Any]
+    config: Any
 
     def all(self, **more: Any) -> dict[str, Any]:
         """Every field by name."""
-        return {**asdict(self.model), **asdict(self.training), **self.task, **more}
+        return {**asdict(self.model), **asdict(self.training), **self.own, **more}
+
+
+def run(
+    task: Task,
+    graph: Graph,
+    preset: str | None,
+    variant: str,
+    seed: int,
+    arguments: Mapping[str, Any],
+    given: Mapping[str, Any],
+    *,
+    progress: bool,
+    checkpoint: Checkpoint | None,
+) -> Any:
+    """Splits, trains, and scores what was held out with the weights of the best epoch.
+
+    Args:
+        task: what is done.
+        graph, preset, variant, seed, progress, checkpoint: as in the task's function.
+        arguments: of the task's split.
+        given: fields by name; they override the preset.
+
+    Returns:
+        ``task.result``.
+
+    Raises:
+        TypeError, ValueError, TrainingFailure, OSError: as in the task's function.
+    """
+    settings = resolve(task, graph, preset, variant, given, arguments=arguments)
+    graph = normalized(graph, settings.own["normalize_features"])
+    held_out = task.split(graph, seed, **arguments)
+    model = SeeGera(held_out.graph, settings.model, seed=seed)
+
+    def scores(epoch: int, *parts: str) -> Scores:
+        found = task.score(Scored(model, graph, held_out.split, seed, settings.config, epoch), parts)
+        prefix = {"valid": "valid_", "test": ""}
+        return {f"{prefix[part]}{name}": value for part in parts for name, value in found[part].items()}
+
+    validation = Validation(lambda epoch: scores(epoch, "valid"), task.improves) if held_out.validates else None
+    run_fields = settings.all(task=task.name, seed=seed, **held_out.arguments)
+    training = train(
+        model,
+        settings.training,
+        seed=seed,
+        validation=validation,
+        progress=progress,
+        checkpoint=checkpoint,
+        data=graph,
+        fields=run_fields,
+    )
+    return task.result(
+        **{entry.name: getattr(training, entry.name) for entry in fields(Training)},
+        model=model,
+        split=held_out.split,
+        preset=settings.preset,
+        fields=run_fields,
+        # The same weights and seed give the same validation scores as at the best epoch.
+        **scores(training.best_epoch, "valid", "test"),
+    )
 
 
 def resolve(
-    task: str,
+    task: Task,
     graph: Graph,
     preset: str | None,
     variant: str,
     given: Mapping[str, Any],
     *,
-    arguments: tuple[str, ...],
+    arguments: Mapping[str, Any],
 ) -> Settings:
     """Puts together defaults, preset and what the caller gave, in rising order.
 
@@ -77,7 +110,7 @@ def resolve(
         preset: a name; None: that of the graph where there is such a preset, else "default".
         variant: "v1", "v2" or "v3".
         given: fields by name.
-        arguments: the task's further arguments, which a misspelt field may have meant.
+        arguments: those of the task's split, which a misspelt field may have meant.
 
     Raises:
         TypeError: an unknown field, with the nearest ones, or one of a wrong kind.
@@ -86,48 +119,30 @@ def resolve(
     if not isinstance(graph, Graph):
         raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
     if preset is None:
-        preset = graph.name if graph.name in presets.names(task) else presets.DEFAULT
-    return settle(task, preset, variant, given, arguments=arguments)
+        preset = graph.name if graph.name in presets.names(task.name) else presets.DEFAULT
+    return settle(task, preset, variant, given, arguments=("preset", "seed", *arguments, "progress", "checkpoint"))
 
 
 def settle(
-    task: str, preset: str, variant: str, given: Mapping[str, Any], *, arguments: tuple[str, ...] = ()
+    task: Task, preset: str, variant: str, given: Mapping[str, Any], *, arguments: tuple[str, ...] = ()
 ) -> Settings:
     """What :func:`resolve` does once the preset is known."""
-    own = OWN_FIELDS[task]
+    own = {**OWN_FIELDS, **task.fields}
     known = [*MODEL_FIELDS, *TRAINING_FIELDS, *own, *arguments]
     for name in given:
         if name not in known:
-            raise TypeError(f"{task}() got an unknown field {name!r}; {nearest(name, known)}")
-    values = {**own, **TRAINING_DEFAULTS.get(task, {}), **presets.load(task, preset, variant), **given}
+            raise TypeError(f"{task.name}() got an unknown field {name!r}; {nearest(name, known)}")
+    values = {**own, **task.training, **presets.load(task.name, preset, variant), **given}
     if not isinstance(values["normalize_features"], bool):
         raise TypeError(f"normalize_features: got {values['normalize_features']!r}, want True or False")
     model = SeeGeraConfig(**{name: values[name] for name in MODEL_FIELDS if name in values})
-    if task == "attribute_inference" and not model.feature_side:
-        raise ValueError("feature_side: got False, want True: attribute inference predicts features")
-    return Settings(
-        preset,
-        model,
-        TrainingConfig(**{name: values[name] for name in TRAINING_FIELDS if name in values}),
-        {name: values[name] for name in own},
-        _classifier(values) if task == "node_classification" else None,
-    )
-
-
-def _classifier(values: Mapping[str, Any]) -> ClassifierConfig:
-    return ClassifierConfig(**{entry.name: values[f"classifier_{entry.name}"] for entry in fields(ClassifierConfig)})
+    if task.needs_features and not model.feature_side:
+        raise ValueError(f"feature_side: got False, want True: {task.title} predicts features")
+    training = TrainingConfig(**{name: values[name] for name in TRAINING_FIELDS if name in values})
+    own = {name: values[name] for name in own}
+    return Settings(preset, model, training, own, task.configure(own))
 
 
 def normalized(graph: Graph, wanted: bool) -> Graph:
     """The graph with each row of its features divided by its sum of absolute values, where that is wanted."""
     return graph.with_features(graph.features.row_normalized) if wanted else graph
-
-
-def training_fields(training: Training) -> dict[str, Any]:
-    """The fields of a run, for a result that adds to them."""
-    return {entry.name: getattr(training, entry.name) for entry in fields(Training)}
-
-
-def squared_error(predicted: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Mean squared error, summed in float64."""
-    return float((predicted.double() - wanted.double()).square().mean())

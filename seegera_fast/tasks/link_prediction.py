@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,11 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..graph import Graph
-from ..model import SeeGera, pair_products
-from ..training import Scores, Validation, require_finite, train
-from .common import TaskResult, normalized, resolve, training_fields
+from ..model import pair_products
+from ..training import require_finite
+from .common import run
 from .splits import split_links
+from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,55 +67,23 @@ def link_prediction(
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
     """
-    settings = resolve(
-        "link_prediction",
-        graph,
-        preset,
-        variant,
-        fields,
-        arguments=("preset", "seed", "valid", "test", "progress", "checkpoint"),
-    )
-    graph = normalized(graph, settings.task["normalize_features"])
+    arguments = {"valid": valid, "test": test}
+    return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)
+
+
+def _split(graph: Graph, seed: int, valid: float, test: float) -> HeldOut:
     split = split_links(graph, valid, test, seed)
-    model = SeeGera(split.train, settings.model, seed=seed)
-
-    def scores(epoch: int) -> Scores:
-        embedding = model.embed()
-        require_finite(epoch, "the embeddings", embedding)
-        auc, ap = pair_metrics(embedding, split.valid_pos, split.valid_neg)
-        return {"valid_auc": auc, "valid_ap": ap}
-
-    validation = Validation(scores, _improves) if split.valid_pos.shape[0] else None
-    run_fields = settings.all(task="link_prediction", seed=seed, valid=valid, test=test)
-    training = train(
-        model,
-        settings.training,
-        seed=seed,
-        validation=validation,
-        progress=progress,
-        checkpoint=checkpoint,
-        data=graph,
-        fields=run_fields,
-    )
-    embedding = model.embed()
-    require_finite(training.best_epoch, "the embeddings", embedding)
-    valid_auc, valid_ap = pair_metrics(embedding, split.valid_pos, split.valid_neg)
-    auc, ap = pair_metrics(embedding, split.test_pos, split.test_neg)
-    return LinkPredictionResult(
-        **training_fields(training),
-        model=model,
-        split=split,
-        preset=settings.preset,
-        fields=run_fields,
-        auc=auc,
-        ap=ap,
-        valid_auc=valid_auc,
-        valid_ap=valid_ap,
-    )
+    return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), {"valid": valid, "test": test})
 
 
-def _improves(scores: Scores, best: Scores) -> bool:
-    return all(scores[name] > best[name] for name in ("valid_auc", "valid_ap"))
+def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:
+    embedding = scored.model.embed()
+    require_finite(scored.epoch, "the embeddings", embedding)
+    found = {}
+    for part in parts:
+        positive, negative = (getattr(scored.split, f"{part}_{kind}") for kind in ("pos", "neg"))
+        found[part] = dict(zip(("auc", "ap"), pair_metrics(embedding, positive, negative), strict=True))
+    return found
 
 
 def pair_metrics(
@@ -132,3 +102,17 @@ def pair_metrics(
     target = torch.arange(pairs.shape[0]) < positive.shape[0]
     scores = pair_products(embedding, pairs).cpu().numpy()
     return float(roc_auc_score(target, scores)), float(average_precision_score(target, scores))
+
+
+TASK = Task(
+    name="link_prediction",
+    key="link",
+    title="link prediction",
+    purpose="tell hidden links from pairs without one",
+    scores=(Score("auc", "AUC"), Score("ap", "AP")),
+    shares=("valid", "test"),
+    splits={"paper": {"valid": 0.2, "test": 0.1}, "released": {"valid": 0.05, "test": 0.1}},
+    split=_split,
+    score=_score,
+    result=LinkPredictionResult,
+)

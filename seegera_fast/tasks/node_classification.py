@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +11,11 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..graph import Graph
-from ..model import SeeGera
-from ..training import Scores, Validation, require_finite
-from ..training import train as train_model
-from .classifier import Fit, fit_classifier
-from .common import TaskResult, normalized, resolve, training_fields
+from ..training import require_finite
+from .classifier import ClassifierConfig, fit_classifier
+from .common import run
 from .splits import public_split, split_nodes
+from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +69,11 @@ def node_classification(
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
     """
-    settings = resolve(
-        "node_classification",
-        graph,
-        preset,
-        variant,
-        fields,
-        arguments=("preset", "seed", "train", "valid", "public", "progress", "checkpoint"),
-    )
-    graph = normalized(graph, settings.task["normalize_features"])
+    arguments = {"train": train, "valid": valid, "public": public}
+    return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)
+
+
+def _split(graph: Graph, seed: int, train: float, valid: float, public: bool | None) -> HeldOut:
     if public not in (None, True, False):
         raise TypeError(f"public: got {public!r}, want True, False or None")
     if public is None:
@@ -84,41 +81,39 @@ def node_classification(
     split = public_split(graph) if public else split_nodes(graph, train, valid, seed)
     if not split.train.shape[0]:
         raise ValueError(f"train: got no node to train on, want at least one (public {public}, ratio {train})")
+    return HeldOut(split, graph, bool(split.valid.shape[0]), {"train": train, "valid": valid, "public": public})
+
+
+def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:
+    embedding, known = scored.model.embed(), scored.graph.labels
+    require_finite(scored.epoch, "the embeddings", embedding)
     # Classes are numbered anew, so that a label may be any number; a negative one is unknown, and no class.
-    labels = torch.searchsorted(graph.labels[graph.labels >= 0].unique(), graph.labels).to(graph.device)
-    model = SeeGera(graph, settings.model, seed=seed)
-
-    def fit(epoch: int) -> Fit:
-        embedding = model.embed()
-        require_finite(epoch, "the embeddings", embedding)
-        return fit_classifier(embedding, labels, split, settings.classifier, seed)
-
-    validation = None
-    if split.valid.shape[0]:
-        validation = Validation(lambda epoch: {"valid_accuracy": fit(epoch).valid_accuracy}, _improves)
-    run_fields = settings.all(task="node_classification", seed=seed, train=train, valid=valid, public=public)
-    training = train_model(
-        model,
-        settings.training,
-        seed=seed,
-        validation=validation,
-        progress=progress,
-        checkpoint=checkpoint,
-        data=graph,
-        fields=run_fields,
-    )
-    # The same weights and seed give the same classifier as at the best epoch.
-    best = fit(training.best_epoch)
-    return NodeClassificationResult(
-        **training_fields(training),
-        model=model,
-        split=split,
-        preset=settings.preset,
-        fields=run_fields,
-        accuracy=best.test_accuracy,
-        valid_accuracy=best.valid_accuracy,
-    )
+    labels = torch.searchsorted(known[known >= 0].unique(), known).to(embedding.device)
+    fit = fit_classifier(embedding, labels, scored.split, scored.config, scored.seed)
+    accuracies = {"valid": fit.valid_accuracy, "test": fit.test_accuracy}
+    return {part: {"accuracy": accuracies[part]} for part in parts}
 
 
-def _improves(scores: Scores, best: Scores) -> bool:
-    return scores["valid_accuracy"] > best["valid_accuracy"]
+def _configure(own: Mapping[str, Any]) -> ClassifierConfig:
+    return ClassifierConfig(**{name: own[f"{PREFIX}{name}"] for name in CLASSIFIER_FIELDS})
+
+
+PREFIX = "classifier_"
+CLASSIFIER_FIELDS = {entry.name: entry.default for entry in dataclasses.fields(ClassifierConfig)}
+TASK = Task(
+    name="node_classification",
+    key="node",
+    title="node classification",
+    purpose="classify nodes by a logistic regression on the embeddings",
+    scores=(Score("accuracy", "accuracy"),),
+    shares=("train", "valid"),
+    splits={"paper": {}},
+    other_split="the public one, or else 10/10/80",
+    random={"public": False},
+    split=_split,
+    score=_score,
+    result=NodeClassificationResult,
+    fields={f"{PREFIX}{name}": default for name, default in CLASSIFIER_FIELDS.items()},
+    training={"patience": None},
+    configure=_configure,
+)

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..support.hints import nearest
 from ..support.tables import read_tables
+from .task import TASKS
 
 PRESETS = Path(__file__).with_name("presets.toml")
-TASKS = ("link_prediction", "attribute_inference", "node_classification")
 VARIANTS = {"v1": "independent", "v2": "correlated", "v3": "correlated"}
 COMMON = "common"
 DEFAULT = "default"
@@ -19,14 +19,14 @@ DEFAULT = "default"
 def names(task: str) -> list[str]:
     """The presets of a task: the data sets, and "default" for any other graph."""
     _check("task", task, TASKS)
-    return [name for name in read_tables(PRESETS)[task] if name != COMMON]
+    return [name for name in {**_tables(task), DEFAULT: {}} if name != COMMON]
 
 
 def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
     """The fields of a preset: those of SeeGeraConfig, TrainingConfig and the task that differ from the defaults.
 
     Args:
-        task: "link_prediction", "attribute_inference" or "node_classification".
+        task: the name of its function: "link_prediction", "attribute_inference" or "node_classification".
         name: one of :func:`names`.
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
 
@@ -36,11 +36,16 @@ def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
     """
     _check("preset", name, names(task))
     _check("variant", variant, VARIANTS)
-    tables = read_tables(PRESETS)[task]
+    common, own = (_tables(task).get(table, {}) for table in (COMMON, name))
     merged = {"variant": VARIANTS[variant]}
-    for table in (tables[COMMON], tables[name], tables[name].get(variant, {})):
+    for table in (common, own, own.get(variant, {})):
         merged.update({field: value for field, value in table.items() if not isinstance(value, dict)})
     return merged
+
+
+def _tables(task: str) -> dict[str, Any]:
+    """A task without any has the defaults of the configurations alone."""
+    return read_tables(PRESETS).get(task, {})
 
 
 def _check(argument: str, value: str, known: Iterable[str]) -> None:

@@ -12,20 +12,19 @@ import signal
 import subprocess
 import sys
 import time
-from multiprocessing import connection, forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from seegera_fast import Graph, SeeGera, datasets
-from seegera_fast.command import main as cli
-from seegera_fast.experiments import matrix as reproduce
-from seegera_fast.experiments import summary
-from seegera_fast.experiments.matrix import Place, plan, run_matrix
-from seegera_fast.experiments.protocols import METHODS, TASKS
+from seegera_fast import Graph, SeeGera, backends, datasets
+from seegera_fast.command.main import main
+from seegera_fast.experiments import matrix, summary
+from seegera_fast.experiments.matrix import plan, run_matrix
+from seegera_fast.experiments.protocols import METHODS, PAPER_TASKS, TASKS
 from seegera_fast.experiments.trials import Record, Setting, Trial, read_record, read_records, run_trial
+from seegera_fast.experiments.worker import STOPPED, Conditions, Worker
 from seegera_fast.support.tables import read_tables
 
 SMALL = {"embedding_dim": 6, "hidden_dim": 7, "epochs": 3, "warmup_epochs": 2}
@@ -62,24 +61,18 @@ class Here:
 
     started: list[Trial] = []  # noqa: RUF012
 
-    def __init__(self, trial, place, threads):
+    def __init__(self, trial, conditions, threads):
         self.started.append(trial)
-        self.process = self
-        self.sentinel, writer = os.pipe()
-        os.close(writer)
         try:
-            self.outcome = (0 if run_trial(trial, place.folder, place.root, place.device) else reproduce.STOPPED), ""
+            finished = run_trial(trial, conditions.folder, conditions.root, conditions.device)
+            self.outcome = (0 if finished else STOPPED), ""
         except Exception as error:
             self.outcome = 1, str(error)
 
-    def is_alive(self):
-        return False
-
-    def stop(self):
-        pass
+    def ended(self):
+        return True
 
     def end(self):
-        os.close(self.sentinel)
         return self.outcome
 
 
@@ -87,7 +80,7 @@ class Here:
 def here(small_data, monkeypatch):
     """Trials run in this process; gives the list of those that were started."""
     monkeypatch.setattr(Here, "started", [])
-    monkeypatch.setattr(reproduce, "_Worker", Here)
+    monkeypatch.setattr(matrix, "Worker", Here)
     return Here.started
 
 
@@ -155,8 +148,15 @@ def test_record_of_a_trial(task, tmp_path, small_data):
     assert record.trial == trial
     assert record.failure is None
     content = record.content
-    assert set(content["scores"]) == set(content["validation"]) == set(TASKS[task].scores)
-    assert (content["epochs"], len(content["history"]), content["configuration"]["seed"]) == (3, 3, 4)
+    scores = [score.name for score in TASKS[task].scores]
+    assert set(content["scores"]) == set(content["validation"]) == set(scores)
+    assert (content["epochs"], content["configuration"]["seed"]) == (3, 4)
+    columns = content["history"]
+    assert set(columns) == {"link", "feature", "prior", "mixture", "loss", *(f"valid_{name}" for name in scores)}
+    assert {len(values) for values in columns.values()} == {3}
+    assert all(value == float(f"{value:.5g}") for values in columns.values() for value in values if value is not None)
+    best = columns[f"valid_{scores[0]}"][content["best_epoch"] - 1]
+    assert best == pytest.approx(content["validation"][scores[0]], rel=1e-4)
     assert content["configuration"]["embedding_dim"] == 6
     shares = TASKS[task].splits["paper"]
     assert {name: content["configuration"][name] for name in shares} == shares
@@ -202,12 +202,12 @@ def test_another_file_is_not_a_record(content, tmp_path):
 
 
 def test_a_finished_trial_is_never_repeated(tmp_path, here):
-    place = Place(tmp_path / "trials")
+    conditions = Conditions(tmp_path / "trials")
     trials = plan(["link"], ["cora"], ["v2", "v3"], ["paper"], range(2), [SMALL])
-    first = run_matrix(trials[:3], place, quiet=True)
+    first = run_matrix(trials[:3], conditions, quiet=True)
     assert first.finished == here == trials[:3]
-    kept = {path: path.stat().st_mtime_ns for path in place.folder.glob("*.json")}
-    second = run_matrix(trials, place, quiet=True)
+    kept = {path: path.stat().st_mtime_ns for path in conditions.folder.glob("*.json")}
+    second = run_matrix(trials, conditions, quiet=True)
     assert here == trials
     assert sorted(second.finished, key=trials.index) == trials
     assert [second.left, second.failed, second.crashed, second.missing, second.interrupted] == [[], [], {}, {}, False]
@@ -215,7 +215,7 @@ def test_a_finished_trial_is_never_repeated(tmp_path, here):
 
 
 def test_nan_missing_data_and_errors_are_told_apart(tmp_path, here, capsys):
-    place = Place(tmp_path / "trials")
+    conditions = Conditions(tmp_path / "trials")
     trials = [
         Trial(setting(**SMALL), 0),
         Trial(setting(learning_rate=1e30, **SMALL), 0),
@@ -224,7 +224,7 @@ def test_nan_missing_data_and_errors_are_told_apart(tmp_path, here, capsys):
         Trial(setting(negatives=10**6, **SMALL), 0),
     ]
     for _ in range(2):
-        outcome = run_matrix(trials, place)
+        outcome = run_matrix(trials, conditions)
         assert set(outcome.finished) == set(trials[:2])
         assert outcome.failed == trials[1:2]
         assert outcome.missing == {"pubmed": "pubmed: wanted in a folder"}
@@ -236,14 +236,15 @@ def test_nan_missing_data_and_errors_are_told_apart(tmp_path, here, capsys):
     assert f"{trials[0].name}: AUC " in shown
     assert f"{trials[1].name}: failed: epoch 1: " in shown
     (row, _), (failed, _) = (
-        summary.rows(record for record in read_records(place.folder) if record.trial == trial) for trial in trials[:2]
+        summary.rows(record for record in read_records(conditions.folder) if record.trial == trial)
+        for trial in trials[:2]
     )
     assert (row.trials, row.failed, failed.trials, failed.failed, failed.mean) == (1, 0, 0, 1, None)
 
 
 def test_the_budget_stops_starting_trials(tmp_path, here, monkeypatch):
     trials = plan(["link"], ["cora"], ["v2"], ["paper"], range(4), [SMALL])
-    assert run_matrix(trials, Place(tmp_path), budget=0, quiet=True).left == trials
+    assert run_matrix(trials, Conditions(tmp_path), budget=0, quiet=True).left == trials
     assert here == []
 
     class Slow(Here):
@@ -251,24 +252,27 @@ def test_the_budget_stops_starting_trials(tmp_path, here, monkeypatch):
             time.sleep(1.5)
             return super().end()
 
-    monkeypatch.setattr(reproduce, "_Worker", Slow)
-    outcome = run_matrix(trials, Place(tmp_path), budget=1, quiet=True)
+    monkeypatch.setattr(matrix, "Worker", Slow)
+    outcome = run_matrix(trials, Conditions(tmp_path), budget=1, quiet=True)
     assert outcome.finished == trials[:1]
     assert outcome.left == trials[1:]
 
 
 def test_records_of_another_version_or_trial_are_refused(tmp_path, here):
     trial = Trial(setting(**SMALL), 0)
-    run_matrix([trial], Place(tmp_path), quiet=True)
+    run_matrix([trial], Conditions(tmp_path), quiet=True)
     path = trial.record_path(tmp_path)
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "versions": {**content["versions"], "seegera-fast": "0.0.0"}}))
-    for read in (lambda: run_matrix([trial], Place(tmp_path), quiet=True), lambda: read_records(tmp_path)):
+    for read in (lambda: run_matrix([trial], Conditions(tmp_path), quiet=True), lambda: read_records(tmp_path)):
         with pytest.raises(ValueError, match=r"is from version 0\.0\.0"):
             read()
+    path.write_text(json.dumps({**content, "format": "seegera_fast.Trial/1"}))
+    with pytest.raises(ValueError, match=r"format 'seegera_fast\.Trial/1', want 'seegera_fast\.Trial/2'"):
+        read_records(tmp_path)
     path.write_text(json.dumps({**content, "seed": 3}))
     with pytest.raises(ValueError, match=r"is the record of another trial, .*-seed3"):
-        run_matrix([trial], Place(tmp_path), quiet=True)
+        run_matrix([trial], Conditions(tmp_path), quiet=True)
 
 
 def test_a_record_that_is_none_is_named_before_anything_runs(run, here, tmp_path):
@@ -281,9 +285,9 @@ def test_a_record_that_is_none_is_named_before_anything_runs(run, here, tmp_path
 
 
 def test_one_run_at_a_time(tmp_path, here):
-    with reproduce._locked(tmp_path), pytest.raises(OSError, match="is in use by another run"):
-        run_matrix([Trial(setting(**SMALL), 0)], Place(tmp_path), quiet=True)
-    assert run_matrix([Trial(setting(**SMALL), 0)], Place(tmp_path), quiet=True).finished
+    with matrix._locked(tmp_path), pytest.raises(OSError, match="is in use by another run"):
+        run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True)
+    assert run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True).finished
 
 
 def test_trials_in_processes(tmp_path):
@@ -291,7 +295,7 @@ def test_trials_in_processes(tmp_path):
     fields = {**SMALL, "epochs": 2, "embedding_dim": 4}
     trials = plan(["link"], ["digits"], ["v3"], ["paper"], range(2), [fields])
     wrong = Trial(setting(data="digits", negatives=10**9, **fields), 0)
-    outcome = run_matrix([*trials, wrong], Place(tmp_path / "trials"), jobs=2, quiet=True)
+    outcome = run_matrix([*trials, wrong], Conditions(tmp_path / "trials"), jobs=2, quiet=True)
     assert set(outcome.finished) == set(trials)
     assert "negatives" in outcome.crashed[wrong]
     (tmp_path / "here").mkdir()
@@ -300,77 +304,87 @@ def test_trials_in_processes(tmp_path):
     assert one["scores"] == other["scores"]
 
 
-def is_there(group):
-    """Whether a process of the group runs; one that has ended and that nobody has waited for does not."""
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, STOPPED)])
+def test_a_process_that_got_a_signal(tmp_path, number, status):
+    worker = Worker(Trial(setting(data="digits", **SMALL), 0), Conditions(tmp_path), 1)
+    os.kill(worker._process.pid, number)
+    assert worker.end() == (status, "")
+    assert worker.ended()
+
+
+def test_a_process_that_was_killed_is_told_apart_and_the_next_one_runs(tmp_path, here, monkeypatch):
+    class Killed(Here):
+        def end(self):
+            return (-signal.SIGKILL, "") if len(self.started) == 1 else super().end()
+
+    monkeypatch.setattr(matrix, "Worker", Killed)
+    trials = plan(["link"], ["cora"], ["v2"], ["paper"], range(2), [SMALL])
+    outcome = run_matrix(trials, Conditions(tmp_path), quiet=True)
+    assert outcome.crashed == {trials[0]: "ended by signal 9"}
+    assert outcome.finished == trials[1:]
+
+
+def running(parent=None):
+    """The processes that run, by number, or the children of one; what has ended and nobody waited for does not run."""
+    found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            state, _, number = path.read_text().rpartition(")")[2].split()[:3]
-            if int(number) == group and state != "Z":
-                return True
-    return False
+            state, above = path.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z" and parent in (None, int(above)):
+                found.add(int(path.parent.name))
+    return found
 
 
-@pytest.mark.parametrize("whole_group", [False, True])
-def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, whole_group):
-    """A real signal to the real command, whose trial is in a process below it; or to both and what starts them."""
+# To the process or to its group, which the trials are not in; a terminal and a batch system take the group, and the
+# latter sends its signal twice.
+@pytest.mark.parametrize(
+    ("send", "signals"),
+    [(os.killpg, ["SIGINT"]), (os.killpg, ["SIGTERM", "SIGTERM"]), (os.kill, ["SIGKILL"])],
+    ids=lambda value: None if callable(value) else " ".join(value),
+)
+def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, send, signals):
+    """A real signal to the real command, whose trial is in a process below it."""
     out = tmp_path / "out"
     options = ["--set", "patience=none", "--set", "embedding_dim=4", "--set", "hidden_dim=4"]
     command = [sys.executable, "-m", "seegera_fast", "reproduce", "--task", "link", "--data", "digits"]
     command += ["--variant", "v3", "--split", "paper", "--trials", "2", "--epochs", "1000000", "--out", str(out)]
     process = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Tests that run in the background are started with the signal ignored, and would hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+    children = set()
     try:
         end = time.monotonic() + 120
         while not list(out.glob("trials/*.safetensors")) and time.monotonic() < end:
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.1)
-        if whole_group:
-            # Twice, as from a batch system that sends it to the processes and to their group.
-            os.killpg(process.pid, signal.SIGTERM)
-            os.killpg(process.pid, signal.SIGTERM)
-        else:
-            process.send_signal(signal.SIGTERM)
+        children = running(process.pid)
+        assert len(children) == 1
+        for name in signals:
+            send(process.pid, getattr(signal, name))
         printed, shown = process.communicate(timeout=60)
-        # The trial's process was waited for, and the others have nothing left to do.
         end = time.monotonic() + 30
-        while is_there(process.pid) and time.monotonic() < end:
+        while children & running() and time.monotonic() < end:
             time.sleep(0.1)
-        assert not is_there(process.pid)
+        assert not children & running()
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 130, shown
-    assert "seed0: stopped; the next run goes on" in shown
-    assert "2 trials are left" in shown
-    assert "tables in" in printed
+        for number in (process.pid, *children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+    if signals == ["SIGKILL"]:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 130, shown
+        assert "seed0: stopped; the next run goes on" in shown
+        assert "2 trials are left" in shown
+        assert "tables in" in printed
     assert not list(out.glob("trials/*.json"))
     assert [path.name.split("-seed")[1] for path in out.glob("trials/*.safetensors")] == ["0.checkpoint.safetensors"]
-
-
-@pytest.mark.parametrize("stopping", [False, True])
-def test_a_trial_whose_server_was_killed_is_waited_for(tmp_path, monkeypatch, stopping):
-    """The server's end says nothing about the trial's, which is asked to stop and then looked at no more."""
-    monkeypatch.setattr(reproduce, "PRELOADED", [])
-    fields = {**SMALL, "epochs": 10**6, "patience": None}
-    trial = Trial(setting(data="digits", **fields), 0)
-    worker = reproduce._Worker(trial, Place(tmp_path), 1)
-    try:
-        end = time.monotonic() + 120
-        while not trial.checkpoint_path(tmp_path).exists() and time.monotonic() < end:
-            time.sleep(0.1)
-        server = forkserver._forkserver._forkserver_pid
-        os.kill(server, signal.SIGTERM)
-        os.kill(server, signal.SIGINT)
-        assert not connection.wait([worker.process.sentinel], 0.5)
-        if stopping:
-            worker.stop()
-        os.kill(server, signal.SIGKILL)
-        wanted = (reproduce.STOPPED if stopping else reproduce.LOST), "the server of its process ended"
-        assert worker.end() == wanted
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(worker.process.pid, signal.SIGKILL)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -378,8 +392,8 @@ def test_a_trial_whose_server_was_killed_is_waited_for(tmp_path, monkeypatch, st
 
 def record(score, *, seed=0, failure=None, **keys):
     where = setting(**keys)
-    scores = dict.fromkeys(TASKS[where.task].scores, score)
-    history = [{"epoch": epoch, "loss": 1 / epoch, "valid_auc": 0.5} for epoch in (1, 2, 3)]
+    scores = {each.name: score for each in TASKS[where.task].scores}
+    history = {"loss": [1.0, 0.5, 0.33333], "valid_auc": [None, 0.5, 0.5]}
     content = {
         "setting": {},
         "failure": failure,
@@ -421,17 +435,17 @@ PAPER = """
 def test_papers_figures():
     found = copy.deepcopy(read_tables(summary.PAPER))
     assert {task: set(scores) for task, scores in found.items()} == {
-        name: set(task.scores) for name, task in TASKS.items()
+        name: {score.name for score in TASKS[name].scores} for name in PAPER_TASKS
     }
     for scores in found.values():
         for methods in scores.values():
             assert set(methods) <= set(METHODS)
             for figures in methods.values():
-                assert set(figures) <= set(reproduce.PAPER_DATA)
+                assert set(figures) <= set(matrix.PAPER_DATA)
                 assert all(len(figure) == 2 and figure[0] > 0 and figure[1] >= 0 for figure in figures.values())
     for line in PAPER.strip().splitlines():
         (task, score, method), figures = (part.split() for part in line.split(":"))
-        data = ("cora", "citeseer", "cs") if method == "nf" else reproduce.PAPER_DATA
+        data = ("cora", "citeseer", "cs") if method == "nf" else matrix.PAPER_DATA
         pairs = [[float(number) for number in pair.split()] for pair in " ".join(figures).split(",")]
         assert found[task][score].pop(method) == dict(zip(data, pairs, strict=True))
     assert not any(methods for scores in found.values() for methods in scores.values())
@@ -490,6 +504,14 @@ def test_markdown_says_what_is_not_the_papers_protocol():
     assert len(widths) == 1
 
 
+def test_the_page_in_docs_is_that_of_its_records():
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    records = read_records(docs / "results" / "trials")
+    page = (docs / "results.md").read_text(encoding="utf-8")
+    assert f"- {len(records)} trials, " in page
+    assert summary.markdown(summary.rows(records)).rstrip() in page
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
@@ -501,7 +523,7 @@ def run(capsys):
 
     def call(*argv):
         try:
-            status = cli.main([str(text) for text in argv])
+            status = main([str(text) for text in argv])
         except SystemExit as end:
             status = end.code
         return status, *capsys.readouterr()
@@ -652,8 +674,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_epoch(run, 
 
 
 def test_an_unavailable_backend_is_refused(run, here, tmp_path, monkeypatch):
-    from seegera_fast import backends
-
-    monkeypatch.setitem(backends._missing, "cuda", "a reason")
+    monkeypatch.setattr(backends.CUDA, "missing", "a reason")
     status, _, err = run("reproduce", "--data", "cora", "--backend", "cuda", "--out", tmp_path / "out")
     assert (status, "a reason" in err, here) == (2, True, [])

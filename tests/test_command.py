@@ -20,8 +20,8 @@ import scipy.sparse
 import torch
 
 import seegera_fast as sf
-from seegera_fast.command import main as cli
 from seegera_fast.command.files import read_graph
+from seegera_fast.command.main import main
 from seegera_fast.support import atomic, plots
 
 NODES, FEATURES = 18, 12
@@ -41,8 +41,10 @@ def one_thread():
 
 @pytest.fixture
 def plain_picture(monkeypatch):
-    """A file in the place of the picture, which takes most of the time of a small run."""
-    monkeypatch.setattr(cli, "save_picture", lambda path, **content: path.write_text(content["title"]))
+    """A file instead of the picture, which takes most of the time of a small run."""
+    monkeypatch.setattr(
+        "seegera_fast.command.train.save_picture", lambda path, **content: path.write_text(content["title"])
+    )
 
 
 def two_groups():
@@ -72,7 +74,7 @@ def run(capsys):
 
     def call(*argv):
         try:
-            status = cli.main([str(text) for text in argv])
+            status = main([str(text) for text in argv])
         except SystemExit as end:
             status = end.code
         return status, *capsys.readouterr()
@@ -515,7 +517,9 @@ def test_unavailable_backend_is_refused_with_the_reason(run, own, tmp_path, monk
 
 
 def test_folder_that_cannot_be_written_is_refused_before_anything_is_read(run, own, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "read_graph", lambda *arguments, **options: pytest.fail("the graph was read"))
+    monkeypatch.setattr(
+        "seegera_fast.command.options.read_graph", lambda *arguments, **options: pytest.fail("the graph was read")
+    )
     (tmp_path / "file").write_text("mine")
     refused(run("train", *own, "--out", tmp_path / "file"), "file can't be written")
     refused(run("train", *own, "--out", tmp_path / "file" / "below"), "below can't be written")
@@ -563,7 +567,7 @@ def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, mon
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "read_graph", interrupted)
+    monkeypatch.setattr("seegera_fast.command.options.read_graph", interrupted)
     status, out, err = run("train", *own, "--out", tmp_path / "new" / "out")
     assert (status, out, err) == (130, "", "seegera-fast: interrupted\n")
     assert not (tmp_path / "new").exists()
@@ -762,6 +766,7 @@ def test_picture_of_an_odd_run(tmp_path):
             title="t",
             scores="",
             history=history,
+            titles={},
             best_epoch=1,
             embedding=embedding,
             labels=labels,

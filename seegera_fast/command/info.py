@@ -1,0 +1,49 @@
+"""The command that says what this installation can do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from typing import Any
+
+from .. import backends
+from ..environment import machine, versions
+from .options import Parser
+
+
+def add_info(commands: Any) -> Parser:
+    """Adds the command's parser, and gives it."""
+    info = commands.add_parser(
+        "info",
+        help="versions, devices and backends: what is available, and why the rest is not",
+        description="Says what this installation can do.",
+    )
+    info.add_argument("--json", action="store_true", help="machine-readable")
+    info.set_defaults(run=_info, debug=False)
+    return info
+
+
+def _info(options: argparse.Namespace) -> int:
+    content = {"versions": versions(), "machine": machine(), "backends": backends.info()}
+    if options.json:
+        print(json.dumps(content, indent=1))
+        return 0
+    facts = [[key, value] for key, value in content["versions"].items()]
+    here = content["machine"]
+    facts += [
+        ["system", here["system"]],
+        ["device", here["device"] + (f" ({here['gpu']})" if here["gpu"] else " (torch sees no NVIDIA GPU)")],
+        ["CUDA of torch", here["cuda"] or "none: a CPU build"],
+        ["CPU instruction set", here["instruction_set"] or "none: the cpu library is not there"],
+        ["threads", str(here["threads"])],
+    ]
+    width = max(len(key) for key, _ in facts)
+    print("\n".join(f"{key.ljust(width)}  {value}" for key, value in facts))
+    print()
+    for name, backend in content["backends"].items():
+        text = "available" if backend["available"] else f"not available: {backend['reason']}"
+        print(f"{name.ljust(width)}  {text}")
+        kernels = f"kernels: {', '.join(backend['operations']) or 'none'}"
+        print(textwrap.fill(kernels, 100, initial_indent=" " * (width + 2), subsequent_indent=" " * (width + 4)))
+    return 0

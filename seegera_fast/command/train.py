@@ -1,0 +1,265 @@
+"""The command that trains a model on a graph and writes what came out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import tasks
+from ..checkpoint import Checkpoint
+from ..environment import machine, versions
+from ..experiments.protocols import SCORES, TASKS
+from ..graph import Graph
+from ..support.plots import save_picture
+from ..support.report import json_text, readable_bytes, readable_seconds, table
+from ..tasks import presets
+from ..tasks.common import normalized
+from ..tasks.task import TaskResult
+from .options import (
+    INTERRUPTED,
+    Parser,
+    add_common_options,
+    add_graph_options,
+    check_graph_options,
+    chosen_backend,
+    of_each_task,
+    one_of,
+    read_chosen_graph,
+    read_count,
+    read_field,
+    read_seed,
+    read_split,
+    say,
+    sizes,
+)
+from .output import CHECKPOINT, EMBEDDING, MODEL, PICTURE, RESULTS, OutputFolder
+
+EXAMPLES = """\
+examples:
+  seegera-fast train --data digits
+      link prediction on 1,797 handwritten digits; the results go to runs/digits-link
+  seegera-fast train --data cora --root ~/graphs --task node --variant v2 --seed 3
+      a data set from a folder of yours; without --root it is looked for in $SEEGERA_DATA, then in
+      the cache folder, and downloaded if it isn't there
+  seegera-fast train --edges web.csv --features pages.npz --labels topics.txt --epochs 200
+      your own graph. web.csv has a line "3,17" for each edge (nodes count from 0)
+  seegera-fast train --data cora --set embedding_dim=64 --set negatives=edges --set patience=none
+      --set reaches every field of SeeGeraConfig, TrainingConfig and the task
+
+files in the folder of --out, replaced when all is done, never left half written:
+  results.json       scores, configuration, data set, versions, and the history of every epoch
+  model.safetensors  the weights of the best epoch by validation
+  embedding.npy      mean embeddings of all nodes, float32 [nodes, embedding_dim], given the whole graph
+  picture.png        loss and validation scores over epochs; the embedding in two dimensions
+and, while the run has not ended well:
+  checkpoint.safetensors  what --resume goes on from, to the same bits as a run that was not stopped
+
+exit status:
+  0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 130 interrupted: Ctrl-C or SIGTERM end
+  the run after the epoch, what was trained is scored and written, and marked "interrupted" in results.json; Ctrl-C
+  once more ends the epoch too
+"""
+
+
+def add_train(commands: Any) -> Parser:
+    """Adds the command's parser, and gives it."""
+    train = commands.add_parser(
+        "train",
+        help="train on a graph, score, and write model, embedding, results and picture",
+        description="Splits a graph, trains SeeGera on one part and scores it on the rest.",
+        epilog=EXAMPLES,
+    )
+    add_graph_options(train)
+    run = train.add_argument_group("training")
+    purposes = of_each_task(lambda task: f"{task.purpose} ({', '.join(score.title for score in task.scores)})")
+    splits = of_each_task(lambda task: " or ".join(map(task.split_in_words, task.splits)))
+    shares = of_each_task(lambda task: " and ".join(task.shares))
+    run.add_argument(
+        "--task",
+        type=one_of(*TASKS),
+        default="link",
+        metavar="TASK",
+        help=f"{purposes}. Default: link",
+    )
+    run.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="the paper's hyper-parameters for a data set, or default. Default: those of --data, where there are any",
+    )
+    run.add_argument(
+        "--variant",
+        type=one_of(*presets.VARIANTS),
+        default="v3",
+        metavar="v1|v2|v3",
+        help="v1: independent feature embeddings; v2: correlated ones; v3: v2 with masking. Default: v3",
+    )
+    run.add_argument(
+        "--split",
+        type=read_split,
+        default="paper",
+        metavar="SPLIT",
+        help=f"paper or released ({splits}), or two shares such as 0.1,0.2 ({shares}). Default: paper",
+    )
+    run.add_argument("--epochs", type=int, metavar="N", help="at most so many epochs. Default: the preset's")
+    run.add_argument(
+        "--checkpoint-every",
+        type=read_count,
+        default=50,
+        metavar="N",
+        help="keep the state of the run every so many epochs, and when it is interrupted. Default: 50",
+    )
+    run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, where there is one")
+    run.add_argument("--seed", type=read_seed, default=0, metavar="N", help="of split, weights and draws. Default: 0")
+    run.add_argument(
+        "--set",
+        type=read_field,
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        dest="fields",
+        help="any other field of the configuration, such as learning_rate=1e-3; may be repeated",
+    )
+    add_common_options(train)
+    train.add_argument("--out", type=Path, metavar="DIR", help="folder for the files. Default: runs/NAME-TASK")
+    train.set_defaults(run=_train)
+    return train
+
+
+def _train(options: argparse.Namespace) -> int:
+    check_graph_options(options)
+    task = TASKS[options.task]
+    # A file that happens to be called like a data set has nothing to do with it.
+    preset = options.preset if options.preset or options.data else presets.DEFAULT
+    if preset is not None:
+        presets.load(task.name, preset, options.variant)
+    name = options.data or options.edges.stem
+    fields = _run_fields(options)
+    out = options.out or Path("runs", f"{name}-{options.task}")
+    with OutputFolder(out) as folder, chosen_backend(options):
+        graph = read_chosen_graph(options, options.weighted)
+        say(options, f"{name}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}")
+        checkpoint = Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume)
+        _say_what_becomes_of(checkpoint, options)
+        result = getattr(tasks, task.name)(
+            graph,
+            preset,
+            options.variant,
+            options.seed,
+            progress=not options.quiet,
+            checkpoint=checkpoint,
+            **fields,
+        )
+        whole = normalized(graph, result.fields["normalize_features"])
+        embedding = result.model.embed(whole).cpu().numpy()
+        content = _results(options, graph, name, result)
+        result.model.save(folder.aside(MODEL))
+        np.save(folder.aside(EMBEDDING), embedding)
+        folder.aside(RESULTS).write_text(json_text(content), encoding="utf-8")
+        # The picture takes a while; what was trained shall not wait for it.
+        folder.discard(PICTURE)
+        folder.publish(MODEL, EMBEDDING, RESULTS)
+        if not result.interrupted:
+            folder.discard(CHECKPOINT)
+        say(options, "drawing the picture")
+        heading = f"SeeGera {options.variant} on {name}: {task.title}, seed {options.seed}"
+        save_picture(
+            folder.aside(PICTURE),
+            title=heading,
+            scores=_score_line(content["scores"], result),
+            history=result.history,
+            titles={f"valid_{score.name}": score.title for score in task.scores},
+            best_epoch=result.best_epoch,
+            embedding=embedding,
+            labels=None if graph.labels is None else graph.labels.cpu().numpy(),
+        )
+        folder.publish(PICTURE)
+    print(heading)
+    print(_train_table(content["scores"], result))
+    print(f"files in {out}: {', '.join((RESULTS, MODEL, EMBEDDING, PICTURE))}")
+    if result.interrupted and Path(checkpoint.path).exists():
+        say(options, "the same command with --resume goes on")
+    return INTERRUPTED if result.interrupted else 0
+
+
+def _say_what_becomes_of(checkpoint: Checkpoint, options: argparse.Namespace) -> None:
+    there = Path(checkpoint.path).exists()
+    if options.resume:
+        say(options, f"going on from {checkpoint.path}" if there else "no checkpoint: the run starts at its beginning")
+    elif there:
+        say(options, f"{checkpoint.path} is of an earlier run and will be replaced; --resume goes on from it")
+
+
+def _run_fields(options: argparse.Namespace) -> dict[str, Any]:
+    fields = dict(options.fields)
+    if options.epochs is not None:
+        fields["epochs"] = options.epochs
+    return {**fields, **TASKS[options.task].arguments(options.split)}
+
+
+def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskResult) -> dict[str, Any]:
+    task = TASKS[options.task]
+    return {
+        "task": task.name,
+        "variant": options.variant,
+        "preset": result.preset,
+        "scores": {
+            "test": {score.name: getattr(result, score.name) for score in task.scores},
+            "validation": {score.name: getattr(result, f"valid_{score.name}") for score in task.scores},
+        },
+        "interrupted": result.interrupted,
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "seconds": result.seconds,
+        "seconds_per_epoch": result.seconds / result.epochs,
+        "peak_memory_bytes": result.peak_memory,
+        "data": {
+            "name": name,
+            "files": {
+                key: str(getattr(options, key))
+                for key in ("edges", "features", "labels")
+                if not options.data and getattr(options, key)
+            },
+            "nodes": graph.num_nodes,
+            "edges": graph.num_edges,
+            "weighted": options.weighted,
+            "features": graph.num_features,
+            "nonzero_features": graph.features.nnz,
+            "classes": None if graph.labels is None else int(graph.labels[graph.labels >= 0].unique().numel()),
+        },
+        "configuration": result.fields,
+        "machine": {**machine(options.device), "backend": options.backend or "auto"},
+        "versions": versions(),
+        "history": result.history,
+    }
+
+
+def _score_line(scores: dict[str, dict[str, float | None]], result: TaskResult) -> str:
+    parts = [
+        f"{part} " + ", ".join(f"{SCORES[key].title} {value:.4f}" for key, value in values.items())
+        for part, values in scores.items()
+        if None not in values.values()
+    ]
+    if result.interrupted:
+        parts.append(f"interrupted after epoch {result.epochs}")
+    return "; ".join(parts)
+
+
+def _train_table(scores: dict[str, dict[str, float | None]], result: TaskResult) -> str:
+    ended = ", interrupted" if result.interrupted else ""
+    facts = {
+        "epochs": f"{result.epochs} (best: {result.best_epoch}{ended})",
+        "time": readable_seconds(result.seconds),
+        "time per epoch": readable_seconds(result.seconds / result.epochs),
+        "peak memory": readable_bytes(result.peak_memory),
+    }
+    parts = list(scores)
+    rows = [["", *parts]]
+    for key in scores[parts[0]]:
+        values = [scores[part][key] for part in parts]
+        rows.append([SCORES[key].title, *("none held out" if value is None else f"{value:.4f}" for value in values)])
+    width = max(map(len, [*facts, *(row[0] for row in rows)]))
+    rows = [[row[0].ljust(width), *row[1:]] for row in rows]
+    return "\n".join([table(rows), *(f"{key.ljust(width)}  {value}" for key, value in facts.items())])

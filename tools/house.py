@@ -1,0 +1,157 @@
+"""What imports what in the package, and whether that goes down only; and which source files are too long.
+
+python tools/house.py
+
+draws the imports, layer by layer, and says what is wrong; its exit status is 1 where something is.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "seegera_fast"
+# From the top down: a module may import those of its own layer and of those below. A name stands for a module, or for
+# a folder with all that is in it but what has a name of its own; "__init__" for the package, whose names are for users.
+LAYERS = (
+    ("__init__", "__main__"),
+    ("command",),
+    ("experiments",),
+    ("tasks",),
+    ("training", "checkpoint"),
+    ("model", "capture"),
+    ("nn", "objective", "masking", "config"),
+    ("datasets", "environment"),
+    ("ops",),
+    ("kernels",),
+    ("reference",),
+    ("checks", "backends", "registry"),
+    ("kernels.cpu",),
+    ("graph", "sparse_matrix", "convert", "seeds", "sampling"),
+    ("support", "version"),
+)
+HEIGHT = {name: -number for number, layer in enumerate(LAYERS) for name in layer}
+SOURCES = ("bench", "kernels", "seegera_fast", "tools", "setup.py")
+SUFFIXES = (".py", ".h", ".cpp", ".cu", ".cuh")
+MOST_LINES = 450
+# Files that a program writes may be as long as they come out.
+GENERATED: tuple[str, ...] = ()
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """The modules by name, without the package's; a folder's name is that of its ``__init__.py``.
+
+    In a checkout the launchers of kernels lie beside the package, though they are imported from it.
+    """
+    found = {}
+    for top in (root / PACKAGE, root / "kernels"):
+        for path in sorted(top.rglob("*.py")):
+            parts = path.relative_to(root if top.name == "kernels" else top).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name or "__init__"] = path
+    return found
+
+
+def imports(root: Path) -> dict[str, set[str]]:
+    """Module -> the modules that it imports, anywhere in its text: in a function and for type checkers, too.
+
+    What is imported by a name that is put together while the program runs is not seen.
+    """
+    known = modules(root)
+    return {name: _imported(name, path, known) - {name} for name, path in known.items()}
+
+
+def _imported(name: str, path: Path, known: dict[str, Path]) -> set[str]:
+    found = set()
+    own = [] if name == "__init__" else name.split(".")
+    package = own if path.name == "__init__.py" else own[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            targets = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module.split(".") if node.module else []
+            if node.level:
+                base = [PACKAGE, *package[: len(package) + 1 - node.level], *base]
+            targets = [[*base, alias.name] for alias in node.names]
+        else:
+            continue
+        found |= {_module(target[1:], known) for target in targets if target[0] == PACKAGE}
+    return found
+
+
+def _module(parts: list[str], known: dict[str, Path]) -> str:
+    """The module that a dotted name is, or that it is a name of."""
+    while parts and ".".join(parts) not in known:
+        parts = parts[:-1]
+    return ".".join(parts) or "__init__"
+
+
+def _part(module: str) -> str:
+    """The name in LAYERS that a module belongs to; its first one where there is none."""
+    names = module.split(".")
+    prefixes = (".".join(names[:length]) for length in range(len(names), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in HEIGHT), names[0])
+
+
+def wrong_imports(graph: dict[str, set[str]]) -> list[str]:
+    """Modules in no layer, imports that go up, and circles of the others."""
+    faults = [f"{module}: is in no layer" for module in graph if _part(module) not in HEIGHT]
+    left: dict[str, set[str]] = {}
+    for module, targets in graph.items():
+        height = HEIGHT.get(_part(module), 0)
+        above = {name for name in targets if HEIGHT.get(_part(name), 0) > height}
+        faults += [f"{module}: imports {name}, which is above it" for name in sorted(above)]
+        left[module] = targets - above
+    while True:
+        try:
+            graphlib.TopologicalSorter(left).prepare()
+            return faults
+        except graphlib.CycleError as error:
+            # Each module of the list is imported by the next one, and the first is the last.
+            circle = error.args[1][::-1]
+            faults.append(f"circle: {' imports '.join(circle)}")
+            left[circle[0]].remove(circle[1])
+
+
+def long_files(root: Path) -> list[str]:
+    """Source files that are too long; tests and generated files are left out."""
+    faults = []
+    for top in SOURCES:
+        paths = [root / top] if (root / top).is_file() else sorted((root / top).rglob("*"))
+        for path in paths:
+            name = path.relative_to(root).as_posix()
+            if path.suffix in SUFFIXES and path.is_file() and name not in GENERATED:
+                lines = len(path.read_text(encoding="utf-8").splitlines())
+                if lines > MOST_LINES:
+                    faults.append(f"{name}: has {lines} lines, want at most {MOST_LINES}")
+    return faults
+
+
+def faults(root: Path = ROOT) -> list[str]:
+    """All that is wrong, a line each."""
+    return wrong_imports(imports(root)) + long_files(root)
+
+
+def drawing(root: Path = ROOT) -> str:
+    """The layers from the top down, and what each module or folder in them imports from other ones."""
+    arrows: dict[str, set[str]] = {}
+    for module, targets in imports(root).items():
+        arrows.setdefault(_part(module), set()).update(map(_part, targets))
+    order = list(HEIGHT)
+    lines = []
+    for layer in LAYERS:
+        lines.append(", ".join(layer))
+        for name in layer:
+            targets = sorted(arrows.get(name, set()) - {name}, key=order.index)
+            lines += [f"    {name} imports {', '.join(targets)}"] if targets else []
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(drawing())
+    found = faults()
+    print("\n".join(["", *found]) if found else "\nNothing goes up, nothing goes round, and no file is too long.")
+    sys.exit(bool(found))
