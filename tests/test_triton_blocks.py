@@ -22,6 +22,7 @@ import test_gcn
 import test_mixture_density
 import test_noisy_gcn
 import test_reparameterize
+import test_standard_normal_density
 import torch
 from tolerances import assert_close, assert_same_bits
 
@@ -36,6 +37,7 @@ CHOOSING = (
     "draw_noise",
     "dropout",
     "reparameterize",
+    "standard_normal_density",
     "draw_subset",
     "mask_edges",
     "mask_entries",
@@ -60,6 +62,10 @@ DIFFERENTIABLE = {
     "reparameterize, one variance": (
         test_reparameterize.TestReparameterize,
         test_reparameterize.moments(9, 2, 300, 1),
+    ),
+    "standard_normal_density": (
+        test_standard_normal_density.TestStandardNormalDensity,
+        test_standard_normal_density.samples(19, 2, 700),
     ),
     "mixture_density": (test_mixture_density.TestMixtureDensity, test_mixture_density.mixture(7, 300, 2, 3)),
     "mixture_density, own variances": (
