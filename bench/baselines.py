@@ -24,7 +24,7 @@ from torch.nn import functional
 import seegera_fast as sf
 from seegera_fast.objective import balance
 from seegera_fast.reference.random import normals
-from seegera_fast.seeds import derive_seed, seed_tensor
+from seegera_fast.seeds import Site, derive_seed, seed_tensor
 
 BCE = functional.binary_cross_entropy_with_logits
 
@@ -59,13 +59,13 @@ class Contender(nn.Module):
         size = (self.graph.num_nodes, draws, self.config.noise_dim)
         if self.seed is None:
             return torch.bernoulli(torch.full(size, self.config.noise_prob, device=self.device))
-        node_seed = derive_seed(self.seed, 2, 0, 0, 0)
-        return sf.ops.draw_noise(node_seed, *size, self.config.noise_prob).to(self.device)
+        noise_seed = derive_seed(self.seed, Site.ENCODER, Site.NODES, Site.MEAN, Site.FIRST_LAYER)
+        return sf.ops.draw_noise(noise_seed, *size, self.config.noise_prob).to(self.device)
 
-    def normal(self, index: int, like: torch.Tensor) -> torch.Tensor:
+    def normal(self, site: int, like: torch.Tensor) -> torch.Tensor:
         if self.seed is None:
             return torch.randn_like(like)
-        return normals(seed_tensor(derive_seed(self.seed, 3, index), like.device), *like.shape, like.dtype)
+        return normals(seed_tensor(derive_seed(self.seed, Site.SAMPLES, site), like.device), *like.shape, like.dtype)
 
     def drop(self, values: torch.Tensor) -> torch.Tensor:
         return functional.dropout(values, self.config.dropout, self.training)
@@ -124,10 +124,10 @@ class Dense(Contender):
         feature_mean = self.head("feature_mean", averaged)
         feature_log_var = self.head("feature_log_var", (share @ log_var[:, 0])[:, None])
         z, merged = [], []
-        for index, (mu, spread) in enumerate(((mean, log_var), (feature_mean, feature_log_var))):
+        for site, mu, spread in ((Site.NODES, mean, log_var), (Site.FEATURES, feature_mean, feature_log_var)):
             own, spread = mu[:, self.extra :], spread.expand(-1, self.samples, -1)
             sigma = torch.exp(0.5 * spread)
-            sample = own + sigma * self.normal(index, own)
+            sample = own + sigma * self.normal(site, own)
             z.append(sample)
             extra = mu[:, None, : self.extra].expand(-1, self.samples, -1, -1)
             components = (-1, -1, self.extra + 1, -1)
@@ -212,9 +212,9 @@ class Sparse(Contender):
         feature_mean = self.head("feature_mean", _spread(self.by_column, self.by_column_t, mean))
         feature_log_var = self.head("feature_log_var", _spread(self.by_column, self.by_column_t, log_var))
         z, mixture, prior = [], 0.0, []
-        for index, (mu, spread) in enumerate(((mean, log_var), (feature_mean, feature_log_var))):
+        for site, mu, spread in ((Site.NODES, mean, log_var), (Site.FEATURES, feature_mean, feature_log_var)):
             own = mu[:, self.extra :]
-            sample = own + torch.exp(spread / 2) * self.normal(index, own)
+            sample = own + torch.exp(spread / 2) * self.normal(site, own)
             precision, constant = torch.exp(-spread[:, 0]), 0.5 * spread.sum(2)
             per_sample = []
             for j in range(self.samples):

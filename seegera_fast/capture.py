@@ -23,9 +23,9 @@ WARMUP_STEPS = 3
 class CapturedStep:
     """Forward, backward and the optimiser's step of a model, recorded as a CUDA graph (see :meth:`SeeGera.capture`).
 
-    A replay draws and computes what the eager step with the same seed does. Gradients, the loss and its terms lie at
-    fixed places, which the next replay overwrites. So do the weights and the optimiser's state: once either has been
-    put elsewhere (``model.to``, ``optimizer.load_state_dict``), the step has to be recorded anew.
+    A replay draws and computes what the eager step with the same seed does. Gradients, the loss and its terms have
+    fixed addresses, and the next replay overwrites them. So have the weights and the optimiser's state: once either was
+    moved (``model.to``, ``optimizer.load_state_dict``), the step has to be recorded anew.
     """
 
     def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
@@ -63,13 +63,13 @@ class CapturedStep:
                 output = step()
         finally:
             current.wait_stream(side)
-            # Weights and state are read and written where they lie now: what the steps above left there is taken back.
+            # The recording uses the present addresses of weights and state: what the steps above left there is undone.
             with torch.no_grad():
                 for parameter, weight in zip(parameters, weights, strict=True):
                     parameter.copy_(weight)
                     _restore(optimizer.state.get(parameter, {}), states[id(parameter)])
         self._output = Output(output.loss.detach(), output.terms)
-        self._places = self._addresses()
+        self._recorded = self._addresses()
 
     def __call__(self, *, seed: int | None = None, warmup: float = 1.0) -> Output:
         """One step.
@@ -82,9 +82,9 @@ class CapturedStep:
             Loss and terms from before the step. The tensors are the same at each call.
 
         Raises:
-            RuntimeError: weights or the optimiser's state were put elsewhere since the recording.
+            RuntimeError: weights or the optimiser's state were moved since the recording.
         """
-        if self._current_children() != self._children or self._addresses() != self._places:
+        if self._current_children() != self._children or self._addresses() != self._recorded:
             raise RuntimeError("capture: weights or the optimizer's state lie elsewhere now, record the step anew")
         if seed is None:
             seed = derive_seed(self.model.seed, self.model.next_step())
@@ -132,7 +132,7 @@ def _copy(state: dict) -> dict:
 
 
 def _restore(state: dict, before: dict) -> None:
-    """Puts an optimiser's state of one parameter back in place; what was not there before becomes zero, as Adam's."""
+    """Restores an optimiser's state of one parameter, in its tensors; what was not there becomes zero, as Adam's."""
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
             if name in before:

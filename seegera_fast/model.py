@@ -24,7 +24,7 @@ from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound
 from .ops.feature_likelihood import LIKELIHOODS
-from .seeds import derive_seed
+from .seeds import Site, derive_seed
 from .sparse_matrix import SparseMatrix
 from .support.atomic import written_aside
 
@@ -153,25 +153,24 @@ class SeeGera(nn.Module):
             seed = derive_seed(self.seed, self.next_step())
         checks.seed(seed, graph.device)
         config = self.config
-        propagation, features, edges = graph.propagation, graph.features, graph.num_edges
+        propagation, features, visible_edges = graph.propagation, graph.features, graph.num_edges
         if self.training:
-            propagation, edges = mask_structure(graph, config.structure_masking_rate, derive_seed(seed, 0))
-            features = mask_features(features, config.feature_masking_rate, derive_seed(seed, 1))
+            mask_seed = derive_seed(seed, Site.STRUCTURE_MASK)
+            propagation, visible_edges = mask_structure(graph, config.structure_masking_rate, mask_seed)
+            features = mask_features(features, config.feature_masking_rate, derive_seed(seed, Site.FEATURE_MASK))
         draws = config.num_mixture_samples + config.num_importance_samples
-        nodes, feature_rows = self.encode(propagation, features, draws, derive_seed(seed, 2))
-        z_nodes, z_features = self._sample(nodes, feature_rows, derive_seed(seed, 3))
-        seen_nodes, decoded = self._decode(propagation, features, z_nodes, z_features, derive_seed(seed, 4))
+        nodes, feature_rows = self.encode(propagation, features, draws, derive_seed(seed, Site.ENCODER))
+        z_nodes, z_features = self._sample(nodes, feature_rows, derive_seed(seed, Site.SAMPLES))
+        decoder_seed = derive_seed(seed, Site.DECODER)
+        z_links, decoded = self._decode(propagation, features, z_nodes, z_features, decoder_seed)
         return bound(
             config,
-            Targets(graph.adjacency, features, features is not graph.features, edges),
-            seen_nodes,
+            Targets(graph.adjacency, features, features is not graph.features, visible_edges),
+            [(z_nodes, nodes)] if feature_rows is None else [(z_nodes, nodes), (z_features, feature_rows)],
+            z_links,
             decoded,
-            nodes,
-            feature_rows,
-            z_nodes,
-            z_features,
             warmup=warmup,
-            seed=derive_seed(seed, 5),
+            seed=derive_seed(seed, Site.NEGATIVES),
         )
 
     def next_step(self) -> int:
@@ -208,24 +207,27 @@ class SeeGera(nn.Module):
         config = self.config
         rate = config.dropout if self.training else 0.0
         variance_draws = num_draws if config.noisy_variance else 1
-        node_seed, feature_seed = derive_seed(seed, 0), derive_seed(seed, 1)
         # With a noisy variance both branches see the same noisy input, so they share the seed.
-        own = 0 if config.noisy_variance else 1
-        mean = self.node_mean(propagation, features, num_draws, rate, derive_seed(node_seed, 0))
-        log_var = self.node_log_var(propagation, features, variance_draws, rate, derive_seed(node_seed, own))
+        noisy_log_var = Site.MEAN if config.noisy_variance else Site.LOG_VAR
+
+        mean_seed = derive_seed(seed, Site.NODES, Site.MEAN)
+        log_var_seed = derive_seed(seed, Site.NODES, noisy_log_var)
+        mean = self.node_mean(propagation, features, num_draws, rate, mean_seed)
+        log_var = self.node_log_var(propagation, features, variance_draws, rate, log_var_seed)
         nodes = Posterior(mean, log_var)
         if not config.feature_side:
             return nodes, None
-        first, second = derive_seed(feature_seed, 0), derive_seed(feature_seed, own)
+
+        mean_seed = derive_seed(seed, Site.FEATURES, Site.MEAN)
         if config.variant == "independent":
+            log_var_seed = derive_seed(seed, Site.FEATURES, noisy_log_var)
             by_feature = features.transposed
-            feature_mean = self.feature_mean(None, by_feature, num_draws, rate, first)
-            feature_log_var = self.feature_log_var(None, by_feature, variance_draws, rate, second)
+            feature_mean = self.feature_mean(None, by_feature, num_draws, rate, mean_seed)
+            feature_log_var = self.feature_log_var(None, by_feature, variance_draws, rate, log_var_seed)
         else:
-            feature_mean = self.feature_mean(ops.feature_average(features, mean), rate, first)
-            feature_log_var = self.feature_log_var(
-                ops.feature_average(features, log_var), rate, derive_seed(feature_seed, 1)
-            )
+            log_var_seed = derive_seed(seed, Site.FEATURES, Site.LOG_VAR)
+            feature_mean = self.feature_mean(ops.feature_average(features, mean), rate, mean_seed)
+            feature_log_var = self.feature_log_var(ops.feature_average(features, log_var), rate, log_var_seed)
         return nodes, Posterior(feature_mean, feature_log_var)
 
     def _sample(
@@ -233,12 +235,12 @@ class SeeGera(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         samples = self.config.num_importance_samples
 
-        def draw(posterior: Posterior, place: int) -> torch.Tensor:
+        def draw(posterior: Posterior, site: int) -> torch.Tensor:
             mean, log_var = posterior
             own_log_var = log_var if log_var.shape[1] == 1 else log_var[:, -samples:]
-            return ops.reparameterize(mean[:, -samples:], own_log_var, derive_seed(seed, place))
+            return ops.reparameterize(mean[:, -samples:], own_log_var, derive_seed(seed, site))
 
-        return draw(nodes, 0), None if features is None else draw(features, 1)
+        return draw(nodes, Site.NODES), None if features is None else draw(features, Site.FEATURES)
 
     def _decode(
         self,
@@ -251,12 +253,13 @@ class SeeGera(nn.Module):
         """The node samples as the link decoder sees them, and the feature decoder's output."""
         rate = self.config.dropout if self.training else 0.0
         if rate > 0:
-            z_nodes = ops.dropout(z_nodes, rate, derive_seed(seed, 0))
+            z_nodes = ops.dropout(z_nodes, rate, derive_seed(seed, Site.NODE_DROPOUT))
         if z_features is None:
             return z_nodes, None
         if rate > 0:
-            z_features = ops.dropout(z_features, rate, derive_seed(seed, 1))
-        return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, derive_seed(seed, 2))
+            z_features = ops.dropout(z_features, rate, derive_seed(seed, Site.FEATURE_DROPOUT))
+        decoder_seed = derive_seed(seed, Site.FEATURE_DECODER)
+        return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, decoder_seed)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -316,9 +319,10 @@ class SeeGera(nn.Module):
         _check_range("cols", cols, self.num_features)
         with self._evaluating():
             draws = self.config.num_importance_samples
-            nodes, features = self.encode(graph.propagation, graph.features, draws, derive_seed(seed, 2))
-            z_nodes, z_features = self._sample(nodes, features, derive_seed(seed, 3))
-            _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, derive_seed(seed, 4))
+            nodes, features = self.encode(graph.propagation, graph.features, draws, derive_seed(seed, Site.ENCODER))
+            z_nodes, z_features = self._sample(nodes, features, derive_seed(seed, Site.SAMPLES))
+            decoder_seed = derive_seed(seed, Site.DECODER)
+            _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, decoder_seed)
             return LIKELIHOODS[self.config.likelihood].mean(_entries(decoded, rows, cols)).mean(dim=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:

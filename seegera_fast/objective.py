@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import torch
-from torch.nn import functional
 
 from . import ops
+from .config import SeeGeraConfig
 from .nn import Decoded
 from .ops.feature_likelihood import LIKELIHOODS
 from .sparse_matrix import SparseMatrix
@@ -27,19 +27,24 @@ class Posterior(NamedTuple):
 
 @dataclass(frozen=True)
 class Targets:
-    """What is reconstructed, and how the terms are balanced.
+    """What is reconstructed, and how much of the graph the encoder saw.
 
     Attributes:
         adjacency: unmasked training adjacency; the link target is A + I.
         features: the feature target (masked in v3, as in the released program).
-        features_masked: its values are those of this step alone.
-        masked_edges: undirected edges of the graph that the encoder saw.
+        features_masked: the values of ``features`` are those of this step alone.
+        visible_edges: undirected edges of the graph that the encoder saw.
     """
 
     adjacency: SparseMatrix
     features: SparseMatrix
     features_masked: bool
-    masked_edges: int
+    visible_edges: int
+
+    @property
+    def feature_sum(self) -> float | torch.Tensor:
+        """The sum of the feature target: a number that is known, or of a masked target a float64 scalar."""
+        return self.features.values.sum(dtype=torch.float64) if self.features_masked else self.features.value_sum
 
 
 @dataclass(frozen=True)
@@ -81,58 +86,76 @@ def balance(present: Number, cells: int, *, binary: bool) -> tuple[Number, Numbe
     return cells / (2 * absent), absent / divisor
 
 
+class Scales:
+    """What the terms are multiplied by, and the weights of the likelihoods' ones.
+
+    ``scaling="sum"`` leaves all terms as they are. ``scaling="mean"`` is the released program's: likelihoods are means
+    over cells, balanced by :func:`balance`; prior and mixture are means over rows, divided by the number of rows once
+    more. Its prior counts nodes and features apart, its mixture both together, so that the result is not a bound.
+    """
+
+    def __init__(self, config: SeeGeraConfig, targets: Targets) -> None:
+        self._mean = config.scaling == "mean"
+        num_nodes, num_features = targets.features.shape
+        self.link = self.link_weight = self.feature = self.feature_weight = 1.0
+        if self._mean:
+            cells = num_nodes**2
+            norm, self.link_weight = balance(2.0 * targets.visible_edges, cells, binary=True)
+            self.link = norm / cells
+        if self._mean and config.feature_side:
+            cells = num_nodes * num_features
+            binary = LIKELIHOODS[config.likelihood].high == 1
+            norm, self.feature_weight = balance(targets.feature_sum, cells, binary=binary)
+            self.feature = norm / cells
+
+    def over_rows(self, term: torch.Tensor, rows: int) -> torch.Tensor:
+        """A term of the prior or of the mixture that was summed over so many rows."""
+        return term / rows**2 if self._mean else term
+
+
 def bound(
-    config,
+    config: SeeGeraConfig,
     targets: Targets,
+    samples: Sequence[tuple[torch.Tensor, Posterior]],
     z_links: torch.Tensor,
     decoded: Decoded | None,
-    nodes: Posterior,
-    features: Posterior | None,
-    z_nodes: torch.Tensor,
-    z_features: torch.Tensor | None,
     *,
     warmup: float | torch.Tensor,
     seed: int | torch.Tensor,
 ) -> Output:
-    """One importance-weighted bound.
+    """``logsumexp_j (log p(A | Z_j) + log p(X | Z_j) + warmup (log p(Z_j) - log Omega_j)) - log J`` (Eq. reweight).
 
     Args:
-        config: a ``SeeGeraConfig``: likelihood, scaling, mixture, negatives.
+        config: likelihood, scaling, mixture, negatives.
+        samples: of the nodes ``[n, J, d]``, and where they are embedded of the features ``[l, J, d]``, each with the
+            draws of psi that it comes from.
         z_links: node samples as the link decoder sees them, ``[n, J, d]``.
-        decoded: the feature decoder's output.
-        nodes, features: the draws of psi.
-        z_nodes, z_features: the samples, ``[n, J, d]`` and ``[l, J, d]``.
-            Without a feature side, decoded, features and z_features are None.
+        decoded: the feature decoder's output; None without a feature side.
         warmup: t in [0, 1].
         seed: of the drawn non-edges.
     """
-    # On a GPU each of these numbers is a launch, so what is known on the host is put into one factor first.
-    num_nodes = targets.features.shape[0]
-    num_features = 0 if features is None else targets.features.shape[1]
-    mean = config.scaling == "mean"
-    pairs = num_nodes**2
-    link_norm, link_weight = balance(2.0 * targets.masked_edges, pairs, binary=True) if mean else (1.0, 1.0)
-    link = (link_norm / pairs if mean else 1.0) * ops.link_likelihood(
-        z_links,
-        targets.adjacency,
-        pos_weight=link_weight,
-        negatives=targets.adjacency.nnz // 2 if config.negatives == "edges" else config.negatives,
-        seed=seed,
-    )
-    likelihoods = {"link": link}
+    scales = Scales(config, targets)
+    negatives = targets.adjacency.nnz // 2 if config.negatives == "edges" else config.negatives
+    likelihoods = {
+        "link": scales.link
+        * ops.link_likelihood(z_links, targets.adjacency, pos_weight=scales.link_weight, negatives=negatives, seed=seed)
+    }
     if decoded is not None:
-        likelihoods["feature"] = _feature_term(config, targets, decoded)
-    # As in the released program: means over rows, divided by the number of rows once more. Its prior counts nodes and
-    # features apart, its mixture both together, so that this is not a bound; scaling="sum" is.
-    rows = [(z_nodes, nodes)] if features is None else [(z_nodes, nodes), (z_features, features)]
-    prior = log_prior([(z, 1 / z.shape[0] ** 2 if mean else 1.0) for z, _ in rows])
-    mixture = log_mixture(config.mixture, rows)
-    if mean:
-        mixture = mixture / (num_nodes + num_features) ** 2
+        likelihoods["feature"] = scales.feature * ops.feature_likelihood(
+            decoded.hidden,
+            decoded.weight,
+            targets.features,
+            likelihood=config.likelihood,
+            pos_weight=scales.feature_weight,
+            log_var_weight=decoded.log_var_weight,
+        )
+    prior = _total(scales.over_rows(ops.standard_normal_density(z), z.shape[0]) for z, _ in samples)
+    mixture = scales.over_rows(log_mixture(config.mixture, samples), sum(z.shape[0] for z, _ in samples))
     loss = -ops.importance_bound(_total(likelihoods.values()), prior, mixture, warmup=warmup)
-    parts = {**likelihoods, "prior": prior, "mixture": mixture}
-    means = torch.stack([part.detach() for part in parts.values()]).mean(dim=1)
-    return Output(loss, dict(zip(parts, means.unbind(), strict=True)))
+
+    terms = {**likelihoods, "prior": prior, "mixture": mixture}
+    means = torch.stack([term.detach() for term in terms.values()]).mean(dim=1)
+    return Output(loss, dict(zip(terms, means.unbind(), strict=True)))
 
 
 def _total(terms: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -140,46 +163,13 @@ def _total(terms: Iterable[torch.Tensor]) -> torch.Tensor:
     return functools.reduce(operator.add, terms)
 
 
-def _feature_term(config, targets: Targets, decoded: Decoded) -> torch.Tensor:
-    """log p(X given the samples), ``[J]``, balanced as the released program does where means are taken."""
-    features = targets.features
-    factor = weight = 1.0
-    if config.scaling == "mean":
-        cells = features.shape[0] * features.shape[1]
-        # On the host, unless it is another one at each step.
-        total = features.values.sum(dtype=torch.float64) if targets.features_masked else features.value_sum
-        norm, weight = balance(total, cells, binary=LIKELIHOODS[config.likelihood].high == 1)
-        factor = norm / cells
-        if isinstance(factor, torch.Tensor):
-            factor = factor.to(features.dtype)
-    return factor * ops.feature_likelihood(
-        decoded.hidden,
-        decoded.weight,
-        features,
-        likelihood=config.likelihood,
-        pos_weight=weight,
-        log_var_weight=decoded.log_var_weight,
-    )
-
-
-def log_prior(samples: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
-    """log N(Z_j; 0, I), summed over rows and, each times its factor, over kinds of rows: ``[n, J, d]`` -> ``[J]``."""
-    constant = math.log(2 * math.pi) * sum(factor * z.shape[0] * z.shape[2] for z, factor in samples)
-    zero, total = samples[0][0].new_zeros(()), samples[0][0].new_full((1,), -0.5 * constant)
-    for z, factor in samples:
-        # As z.square(), whose gradient is made in three passes instead of one.
-        squares = functional.mse_loss(z, zero.expand_as(z), reduction="none").sum(dim=(0, 2))
-        total = torch.add(total, squares, alpha=-0.5 * factor)
-    return total
-
-
-def log_mixture(form: str, rows: Sequence[tuple[torch.Tensor, Posterior]]) -> torch.Tensor:
+def log_mixture(form: str, samples: Sequence[tuple[torch.Tensor, Posterior]]) -> torch.Tensor:
     """log Omega_j: "per_node" sums a mixture per row; "joint" mixes the densities of all rows together.
 
     Args:
-        rows: samples and draws of psi: of the nodes, and of the features where they are embedded.
+        samples: see :func:`bound`.
     """
     if form == "per_node":
-        return _total(ops.mixture_density(z, *psi) for z, psi in rows)
-    components = _total(ops.component_log_density(z, *psi) for z, psi in rows)
+        return _total(ops.mixture_density(z, *psi) for z, psi in samples)
+    components = _total(ops.component_log_density(z, *psi) for z, psi in samples)
     return torch.logsumexp(components, dim=1) - math.log(components.shape[1])

@@ -1,4 +1,4 @@
-"""Seeds: one number from the user, one independent number per place that draws."""
+"""Seeds: one number from the user, and from it an independent one for each site, where something is drawn."""
 
 from __future__ import annotations
 
@@ -9,20 +9,53 @@ import torch
 _MASK = (1 << 64) - 1
 
 
+class Site:
+    """The sites of a model's draws: the numbers that :func:`derive_seed` takes, below the seed of a step.
+
+    Layers and epochs are sites too, with their index for a number. A number that changes changes every result.
+    """
+
+    # Below the seed of a step.
+    STRUCTURE_MASK = 0
+    FEATURE_MASK = 1
+    ENCODER = 2
+    SAMPLES = 3
+    DECODER = 4
+    NEGATIVES = 5
+
+    # Below ENCODER and SAMPLES: what is encoded, or sampled.
+    NODES = 0
+    FEATURES = 1
+
+    # Below ENCODER and what is encoded: the branches.
+    MEAN = 0
+    LOG_VAR = 1
+
+    # Below a branch: the first layer of a stack, whose further layers follow by index; the two layers of a head.
+    FIRST_LAYER = 0
+    INNER_LAYER = 0
+    OUTER_LAYER = 1
+
+    # Below DECODER. Below FEATURE_DECODER its layers by index.
+    NODE_DROPOUT = 0
+    FEATURE_DROPOUT = 1
+    FEATURE_DECODER = 2
+
+
 class SeedSlots:
-    """Seeds at fixed places on a device: a recorded step reads them there, and each replay writes new ones.
+    """Seeds at fixed addresses on a device: a recorded step reads them there, and each replay writes new ones.
 
     Args:
         device: where the step draws.
-        capacity: the most places that a step may draw at.
+        capacity: the most sites that a step may have.
     """
 
     def __init__(self, device: torch.device, capacity: int = 1024) -> None:
         # 16 bytes a slot: Triton compiles a kernel anew for an address that is no multiple of them.
         self._values = torch.zeros((capacity, 2), dtype=torch.int64, device=device)
         self._slots: dict[tuple[int, ...], int] = {}
-        # The places with a slot and all that they lie in, each after the one that it lies in.
-        self._places: dict[tuple[int, ...], None] = {}
+        # The sites with a slot and those above them, each after the one above it.
+        self._sites: dict[tuple[int, ...], None] = {}
 
     @property
     def root(self) -> SlotSeed:
@@ -30,20 +63,20 @@ class SeedSlots:
         return SlotSeed(self, ())
 
     def at(self, path: tuple[int, ...]) -> torch.Tensor:
-        """int64 ``[1]``: the slot of a place, which is the same at each call."""
+        """int64 ``[1]``: the slot of a site, which is the same at each call."""
         if path not in self._slots:
             self._slots[path] = len(self._slots)
-            self._places |= dict.fromkeys(path[:length] for length in range(1, len(path) + 1))
+            self._sites |= dict.fromkeys(path[:length] for length in range(1, len(path) + 1))
         slot = self._slots[path]
         if slot >= self._values.shape[0]:
-            raise RuntimeError(f"a step draws at more than {self._values.shape[0]} places")
+            raise RuntimeError(f"a step draws at more than {self._values.shape[0]} sites")
         return self._values[slot, :1]
 
     def fill(self, seed: int) -> None:
-        """Writes what ``seed`` gives each place seen so far, in one copy that is not waited for."""
-        # A GPU waits for this, so each place takes one step from the number of the place that it lies in.
+        """Writes the seeds that all sites seen so far have under ``seed``, in one copy that is not waited for."""
+        # A GPU waits for this, so each site takes one step from the number of the site above it.
         numbers = {(): seed}
-        for path in self._places:
+        for path in self._sites:
             numbers[path] = _step(numbers[path[:-1]], path[-1])
         slots = [(_signed(numbers[path]), 0) for path in self._slots]
         seeds = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
@@ -53,18 +86,18 @@ class SeedSlots:
 
 
 class SlotSeed(NamedTuple):
-    """The seed of a place whose number lies in a slot."""
+    """The seed of a site whose number is in a slot."""
 
     slots: SeedSlots
     path: tuple[int, ...]
 
 
 def derive_seed(seed: int | torch.Tensor | SlotSeed, *path: int) -> int | torch.Tensor | SlotSeed:
-    """A seed for the place ``path`` (epoch, layer, ...) under ``seed``, by SplitMix64 steps.
+    """The seed of the site ``path`` below ``seed``, by SplitMix64 steps.
 
     Args:
         seed: an int, an int64 tensor of one element, which is never read on the host, or that of a slot.
-        path: small non-negative ints.
+        path: members of :class:`Site` and indices of layers or epochs, each below the one before it.
 
     Returns:
         The same kind as ``seed``; all kinds give the same number.
@@ -94,7 +127,7 @@ def _signed(value: int) -> int:
 
 
 def _step(seed: int, step: int) -> int:
-    """The number of a place under that of the place that it lies in: 64 bits without a sign."""
+    """The number of a site from that of the site above it: 64 bits without a sign."""
     value = (seed + (step + 1) * 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

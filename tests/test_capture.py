@@ -106,7 +106,7 @@ def test_a_host_read_is_noticed():
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-def test_slots_hold_the_seeds_of_all_places(configuration, column):
+def test_slots_hold_the_seeds_of_all_sites(configuration, column):
     """The same bits from a seed in slots, which are filled anew for each step, and from the number."""
     model = model_of(configuration, column.device)
     slots = SeedSlots(torch.device(column.device))
@@ -172,7 +172,7 @@ def tensors_of(tree):
 # Of a step with the layers of Cora's v3 preset, on a graph with hubs. On a GPU with the CUDA library, sparse products,
 # masks and noisy_gcn take fewer. Of torch's own two more than with torch 2.13: other versions divide some otherwise.
 MOST_LAUNCHES = {
-    "torch": 46,
+    "torch": 39,
     "draw_subset": 3,
     "mask_edges": 3,
     "noisy_gcn": 21,
@@ -189,6 +189,8 @@ MOST_LAUNCHES = {
     "link_likelihood_backward": 1,
     "feature_likelihood": 11,
     "feature_likelihood_backward": 2,
+    "standard_normal_density": 4,
+    "standard_normal_density_backward": 2,
     "mixture_density": 6,
     "mixture_density_backward": 2,
     "importance_bound": 1,
@@ -224,17 +226,17 @@ def test_a_step_by_triton_has_no_more_launches_than_before(monkeypatch):
 
 def test_slots_are_as_many_as_wanted():
     slots = SeedSlots(torch.device("cpu"), capacity=2)
-    places = [derive_seed(slots.root, index) for index in range(3)]
+    sites = [derive_seed(slots.root, index) for index in range(3)]
     slots.fill(11)
-    first = seed_tensor(places[0], torch.device("cpu"))
-    assert seed_tensor(places[0], torch.device("cpu")).data_ptr() == first.data_ptr()
-    second = seed_tensor(places[1], torch.device("cpu"))
+    first = seed_tensor(sites[0], torch.device("cpu"))
+    assert seed_tensor(sites[0], torch.device("cpu")).data_ptr() == first.data_ptr()
+    second = seed_tensor(sites[1], torch.device("cpu"))
     slots.fill(11)
     assert [first.tolist(), second.tolist()] == [[derive_seed(11, 0)], [derive_seed(11, 1)]]
     # Triton compiles kernels anew for other addresses.
     assert [slot.data_ptr() % 16 for slot in (first, second)] == [0, 0]
-    with pytest.raises(RuntimeError, match="more than 2 places"):
-        seed_tensor(places[2], torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="more than 2 sites"):
+        seed_tensor(sites[2], torch.device("cpu"))
 
 
 @pytest.mark.parametrize("configuration", ["v1", "v3, sampled, gaussian"])

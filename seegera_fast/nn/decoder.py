@@ -83,11 +83,11 @@ class Decoder(nn.Module):
         used = propagation if self.kind == "gcn" else None
         hidden = z_nodes
         for index, layer in enumerate(self.layers):
-            place = derive_seed(seed, index)
+            layer_seed = derive_seed(seed, index)
             if index == 0 and self.feature_embeddings:
-                hidden = self._first(layer, used, features, z_nodes, z_features, dropout, place)
+                hidden = self._first(layer, used, features, z_nodes, z_features, dropout, layer_seed)
             else:
-                hidden = layer(used, hidden, dropout, place, "relu" if self.kind == "gcn" else "tanh")
+                hidden = layer(used, hidden, dropout, layer_seed, "relu" if self.kind == "gcn" else "tanh")
         if not self.layers and self.feature_embeddings:
             averaged = ops.feature_average(features, z_features, to="nodes")
             hidden = torch.cat([z_nodes, averaged], dim=2)

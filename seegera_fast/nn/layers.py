@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .. import ops
-from ..seeds import derive_seed
+from ..seeds import Site, derive_seed
 from ..sparse_matrix import SparseMatrix
 
 Seed = int | torch.Tensor
@@ -104,7 +104,7 @@ class Encoder(nn.Module):
         used = propagation if self.kind == "gcn" else None
         between = "relu" if self.kind == "gcn" else "tanh"
         activation = between if self.rest else "none"
-        hidden = self.first(used, features, num_draws, dropout, derive_seed(seed, 0), activation)
+        hidden = self.first(used, features, num_draws, dropout, derive_seed(seed, Site.FIRST_LAYER), activation)
         for index, layer in enumerate(self.rest, start=1):
             activation = "none" if index == len(self.rest) else between
             hidden = layer(used, hidden, dropout, derive_seed(seed, index), activation)
@@ -120,5 +120,5 @@ class Head(nn.Module):
         self.outer = Layer(hidden_dim, out_dim, bias=True)
 
     def forward(self, averaged: torch.Tensor, dropout: float, seed: Seed) -> torch.Tensor:
-        hidden = self.inner(None, averaged, dropout, derive_seed(seed, 0), "tanh")
-        return self.outer(None, hidden, dropout, derive_seed(seed, 1), "none")
+        hidden = self.inner(None, averaged, dropout, derive_seed(seed, Site.INNER_LAYER), "tanh")
+        return self.outer(None, hidden, dropout, derive_seed(seed, Site.OUTER_LAYER), "none")
