@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import backends, checks, reference
-from ..registry import Operator, once_differentiable
+from ..registry import Operator
 
 
 def _fake(z):
     return z.new_empty(z.shape[1])
 
 
-def _fake_backward(z, gradient):
+def _fake_backward(z):
     return z.new_empty(z.shape)
 
 
-def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(call: Any, ctx: Any, gradient: torch.Tensor):
-    return call("standard_normal_density_backward", *ctx.saved_tensors, gradient)
-
-
-OPERATOR = Operator(
-    "standard_normal_density(Tensor z) -> Tensor",
-    columns=("cpu", "triton"),
-    fake=_fake,
-    setup_context=_setup_context,
-    backward=_backward,
-)
-Operator(
-    "standard_normal_density_backward(Tensor z, Tensor gradient) -> Tensor",
+_BACKWARD = Operator(
+    "standard_normal_density_backward(Tensor z, Tensor gradient) -> Tensor z",
     columns=("cpu", "triton"),
     fake=_fake_backward,
-    backward=once_differentiable("standard_normal_density"),
+)
+
+OPERATOR = Operator(
+    "standard_normal_density(Tensor z) -> Tensor density",
+    columns=("cpu", "triton"),
+    fake=_fake,
+    backward=_BACKWARD,
 )
 
 
@@ -62,6 +51,6 @@ def standard_normal_density(z: torch.Tensor) -> torch.Tensor:
     checks.tensor("z", z, ndim=3)
     checks.positive("z's number of samples", z.shape[1])
     backend = backends.choose("standard_normal_density", z.device)
-    if backend == "reference":
+    if backend is backends.REFERENCE:
         return reference.standard_normal_density(z)
-    return OPERATOR(backend, z)
+    return OPERATOR(backend, z=z)
