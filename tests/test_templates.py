@@ -125,9 +125,11 @@ def test_every_kind_of_addition_has_a_template_with_tests():
 def test_templates_pass_their_tests(tree):
     """Of the operation: the reference and the CPU kernel."""
     files = [block.path for block in itertools.chain(*TEMPLATES.values()) if block.path.startswith("tests/")]
-    passed = run_tests(tree, files)
+    benchmark = "tests/test_bench.py::test_contenders_give_the_same_numbers[scale_rows]"
+    passed = run_tests(tree, [*files, benchmark])
     for file in files:
         assert sum(test.startswith(file) for test in passed) > 1, file
+    assert benchmark in passed
     assert any("[cpu" in test for test in passed)
 
 
