@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from .graph import Graph
 from .objective import Output
 from .seeds import SeedSlots, derive_seed
-
-if TYPE_CHECKING:
-    from .model import SeeGera
 
 # Optimisers that a graph can hold, whose state begins as zeros.
 OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Adadelta)
@@ -26,9 +21,12 @@ class CapturedStep:
     A replay draws and computes what the eager step with the same seed does. Gradients, the loss and its terms have
     fixed addresses, and the next replay overwrites them. So have the weights and the optimiser's state: once either was
     moved (``model.to``, ``optimizer.load_state_dict``), the step has to be recorded anew.
+
+    Args:
+        model: a :class:`seegera_fast.SeeGera`.
     """
 
-    def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
         self.model = model
         self._modules = list(model.modules())
         self._children = self._current_children()
