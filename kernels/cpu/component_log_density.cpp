@@ -14,7 +14,6 @@ void component_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* 
     double* normalisers = scratch;
     double* densities = scratch + p.variances;
     for (int64_t row = row_begin; row < row_end; ++row) {
-        row_deviations(p, row, deviations, stride, normalisers);
         row_densities(p, row, deviations, stride, normalisers, densities);
         for (int64_t i = 0; i < p.samples * (p.extra + 1); ++i) {
             values[i] += densities[i];

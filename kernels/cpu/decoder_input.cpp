@@ -10,16 +10,14 @@
 //
 // Floor: 2 J (n + l) d h operations, or 4 n J d h with the average first; 2 nnz J h, or 2 nnz J d. Backward twice that.
 // Besides the results and zbar one buffer, [l, J, h] or, in backward, [n, J, d].
-#include <cstdint>
-
-#include "common/isa.h"
-#include "common/layer.h"
-
 #ifdef SEEGERA_REGISTER
 
 #include <torch/csrc/stable/library.h>
 
+#include <algorithm>
 #include <tuple>
+
+#include "common/layer.h"
 
 namespace seegera {
 namespace {

@@ -79,8 +79,7 @@ constexpr int64_t kTaskSize = int64_t{1} << 16;
 
 // Rows of `width` numbers that one task transposes: whole cache lines of the result.
 inline int64_t transposed_rows(int64_t width) {
-    constexpr int64_t unit = 16;
-    return std::max(unit, kTaskSize / std::max<int64_t>(1, width) / unit * unit);
+    return std::max(kUnit, kTaskSize / std::max<int64_t>(1, width) / kUnit * kUnit);
 }
 
 // [h, l], or [J, h, l] with a stride from sample to sample.

@@ -14,7 +14,7 @@
 
 #ifndef SEEGERA_REGISTER
 
-#include "common/math.h"
+#include "common/vector.h"
 
 namespace seegera {
 namespace SEEGERA_ISA {

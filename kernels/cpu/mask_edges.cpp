@@ -26,7 +26,7 @@ struct MaskEdges {
 
 #ifndef SEEGERA_REGISTER
 
-#include "common/math.h"
+#include "common/vector.h"
 
 namespace seegera {
 namespace SEEGERA_ISA {

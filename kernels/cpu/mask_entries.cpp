@@ -33,7 +33,7 @@ struct MaskEntries {
 
 #ifndef SEEGERA_REGISTER
 
-#include "common/math.h"
+#include "common/vector.h"
 
 namespace seegera {
 namespace SEEGERA_ISA {

@@ -6,6 +6,8 @@
 
 #ifndef SEEGERA_REGISTER
 
+#include "common/math.h"
+
 namespace seegera {
 namespace SEEGERA_ISA {
 
@@ -19,7 +21,6 @@ void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* de
     double* densities = scratch + p.variances;
     const double log_components = log(static_cast<double>(components));
     for (int64_t row = row_begin; row < row_end; ++row) {
-        row_deviations(p, row, deviations, stride, normalisers);
         row_densities(p, row, deviations, stride, normalisers, densities);
         for (int64_t j = 0; j < p.samples; ++j) {
             double* own = densities + j * components;

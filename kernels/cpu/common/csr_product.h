@@ -1,4 +1,5 @@
-// The product of a matrix in compressed rows with a dense one: what its kernels share, in both halves of a file.
+// The product of a matrix in compressed rows with a dense one: what its kernels share, in both halves of a file, and
+// the product whose rows end in a bias and an activation while they are in registers (csr_product.cpp).
 //
 // Bits: an element is summed over its row's non-zeros in CSR order, by one thread. They depend on the instruction set
 // only, neither on the number of threads nor on the number of columns.
@@ -112,7 +113,7 @@ struct ColumnBlock {
 
 // How a range of columns is cut: full blocks, then a block of Rest vectors for the columns that are left, if any are.
 template <typename T, int Bytes, int Rest>
-struct Blocks {
+struct ColumnBlocks {
     static constexpr int64_t kVectorLanes = Bytes / sizeof(T);
     static constexpr int64_t kFull = kBlockVectors * kVectorLanes;
     int64_t column_begin;
@@ -141,7 +142,7 @@ inline void choose_rest(int64_t column_begin, int64_t column_end, const Use& use
             return;
         }
     }
-    use(Blocks<T, Bytes, Rest>{column_begin, column_end});
+    use(ColumnBlocks<T, Bytes, Rest>{column_begin, column_end});
 }
 
 // Calls use(blocks) with the blocks of a range of columns.
@@ -229,7 +230,7 @@ inline void for_each_product_block(const CsrProduct<T>& p, int64_t row_begin, in
 
 namespace seegera {
 
-// Defined in sparse_matmul.cpp. `finish` counts columns as the result does.
+// `finish` counts columns as the result does.
 SEEGERA_FOR_EACH_ISA(template <typename T> void multiply_rows(const CsrProduct<T>&, const Finish<T>& finish,
                                                               const ProductRows<T>&, int64_t row_begin, int64_t row_end,
                                                               int64_t column_begin, int64_t column_end);)

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "isa.h"
-#include "math.h"
 #include "philox.h"
+#include "vector.h"
 
 namespace seegera {
 namespace SEEGERA_ISA {

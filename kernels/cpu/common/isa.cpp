@@ -1,3 +1,6 @@
+// Which instruction set the kernels use.
+#ifdef SEEGERA_REGISTER
+
 #include "isa.h"
 
 #include <cstdlib>
@@ -55,3 +58,5 @@ extern "C" __attribute__((visibility("default"))) const char* seegera_isa() {
             return "base";
     }
 }
+
+#endif

@@ -1,6 +1,6 @@
 // Vector types, and the choice of the instruction set at run time.
 //
-// Every kernels/cpu/<op>.cpp is compiled several times (see CMakeLists.txt):
+// Every .cpp of kernels/cpu and kernels/cpu/common is compiled several times (see CMakeLists.txt):
 //
 //   - once per instruction set, with SEEGERA_ISA=base|avx2|avx512 naming the namespace that its kernels go into.
 //     These compiles see neither torch's headers nor the standard library's templates: an inline function compiled
@@ -15,7 +15,12 @@
 
 namespace seegera {
 
-constexpr int kLineBytes = 64;  // a cache line
+constexpr int kLineBytes = 64;        // a cache line
+constexpr int kMostVectorBytes = 64;  // the widest vector of any instruction set
+
+// Where rows or columns are divided among tasks, at multiples of so many numbers: whole vectors and whole cache lines,
+// of float32 and of float64.
+constexpr int64_t kUnit = 16;
 
 enum class Isa { base, avx2, avx512 };
 

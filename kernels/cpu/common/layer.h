@@ -1,5 +1,5 @@
 // What the layers share: operands, dropout, activations and their gradients on lines. A line is what one draw of one
-// row holds, counted draw by draw. The kernels are in gcn.cpp.
+// row holds, counted draw by draw.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,8 @@
 #include <memory>
 #include <vector>
 
+#include "isa.h"
+
 // Of MKL, where torch has it: the number of threads for the calling thread alone, 0 for that of all; gives the one
 // before.
 extern "C" int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
@@ -146,14 +148,14 @@ struct Term {
 template <typename T>
 class Scratch {
  public:
-    explicit Scratch(int64_t size) : memory_(new T[size + kUnit]) {
-        const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory_.get()) / sizeof(T)) % kUnit;
-        begin_ = memory_.get() + (beyond == 0 ? 0 : kUnit - beyond);
+    explicit Scratch(int64_t size) : memory_(new T[size + kLine]) {
+        const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory_.get()) / sizeof(T)) % kLine;
+        begin_ = memory_.get() + (beyond == 0 ? 0 : kLine - beyond);
     }
     T* get() const { return begin_; }
 
  private:
-    static constexpr int64_t kUnit = 64 / sizeof(T);  // a cache line
+    static constexpr int64_t kLine = kLineBytes / sizeof(T);
     std::unique_ptr<T[]> memory_;
     T* begin_;
 };
@@ -176,7 +178,6 @@ class LineTiles {
     int64_t begin(int64_t tile) const { return std::min(lines_, tile * units_ / count_ * kUnit); }
 
  private:
-    static constexpr int64_t kUnit = 16;
     int64_t lines_;
     int64_t units_;
     int64_t count_;

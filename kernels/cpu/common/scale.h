@@ -1,5 +1,4 @@
-// Gradients that a forward pass made for an upstream of one, times the upstream of each sample. The kernel is in
-// feature_likelihood.cpp.
+// Gradients that a forward pass made for an upstream of one, times the upstream of each sample.
 #pragma once
 
 #include <cstdint>

@@ -8,14 +8,13 @@
 #include <memory>
 #include <thread>
 
+#include "isa.h"
+
 namespace seegera {
 
-// [0, total) in `count` blocks of about equal size. They begin at multiples of kUnit: whole vectors and whole cache
-// lines.
+// [0, total) in `count` blocks of about equal size. They begin at multiples of kUnit.
 class Blocks {
  public:
-    static constexpr int64_t kUnit = 16;
-
     Blocks(int64_t total, int64_t count) : total_(total), units_((total + kUnit - 1) / kUnit), count_(count) {}
     // As few as keep each within `size`, a multiple of kUnit.
     static Blocks of_at_most(int64_t total, int64_t size) { return {total, (total + size - 1) / size}; }
