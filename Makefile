@@ -16,11 +16,11 @@ PYTEST = env OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 # cmake, ninja, ruff and clang-format are those of the environment.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-NATIVE_SOURCES := CMakeLists.txt $(wildcard kernels/cpu/*.* kernels/cpu/common/* kernels/cuda/*.* kernels/cuda/common/*)
+NATIVE_SOURCES := CMakeLists.txt $(wildcard $(foreach folder,cpu cpu/common cuda cuda/common,kernels/$(folder)/*.[ch]*))
 LIBRARY_SOURCES := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
-# A kernel and its tests have the same base name.
+# A kernel and its tests have the same base name; parts of an operation have none of their own.
 CPU_TESTS := $(patsubst kernels/cpu/%.cpp,tests/test_%.py,$(wildcard kernels/cpu/*.cpp))
-TRITON_TESTS := $(patsubst kernels/triton/%.py,tests/test_%.py,$(filter-out %/__init__.py,$(wildcard kernels/triton/*.py))) tests/test_capture.py
+TRITON_TESTS := $(wildcard $(patsubst kernels/triton/%.py,tests/test_%.py,$(wildcard kernels/triton/*.py))) tests/test_capture.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

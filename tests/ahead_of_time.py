@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("resources.json")
 ARCHITECTURES = ("sm_80", "sm_90")
 CUDA_SOURCES = {path.stem: path for path in sorted((ROOT / "kernels" / "cuda").glob("*.cu"))}
-TRITON_MODULES = tuple(
-    path.stem for path in sorted((ROOT / "kernels" / "triton").glob("*.py")) if path.stem != "__init__"
-)
+_TRITON = sorted(path.stem for path in (ROOT / "kernels" / "triton").glob("*.py") if path.stem != "__init__")
+# A part of an operation, <operation>_<part>.py, is listed by its operation.
+TRITON_MODULES = tuple(name for name in _TRITON if not any(name.startswith(f"{other}_") for other in _TRITON))
 
 # Bytes of shared memory that a block may take on the cards that have the least of it, sm_86, sm_89 and sm_120: 99 of
 # the 100 KB of a multiprocessor. The architectures above have 163 and 227, so they alone would not show what such a

@@ -128,7 +128,7 @@ class Launches(TorchDispatchMode):
         self.counts, self._operator, self._interpreting = collections.Counter(), "torch", False
 
     def count_kernels(self, monkeypatch):
-        kind = type(importlib.import_module("seegera_fast.kernels.triton.dropout").dropout_kernel)
+        kind = type(importlib.import_module("seegera_fast.kernels.triton.common.dropout").dropout_kernel)
         prepare = kind.__getitem__
 
         def counted(kernel, grid):

@@ -473,7 +473,8 @@ def kernels(monkeypatch):
     choosing = {
         chunks: ("entry_blocks", "chunk_block"),
         squares: ("cross_blocks",),
-        operators: ("scale_block", "transpose_blocks"),
+        operators: ("transpose_blocks",),
+        operators.scale: ("scale_block",),
     }
 
     def force(*, chunk=None, gpu_blocks=False):

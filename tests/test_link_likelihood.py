@@ -337,7 +337,7 @@ def kernels(monkeypatch):
             (chunks, "tile_blocks"),
             (pairs, "pair_blocks"),
             (pairs, "draw_block"),
-            (module, "scale_block"),
+            (module.scale, "scale_block"),
         ):
             if gpu_blocks:
                 sizes = getattr(owner, name)

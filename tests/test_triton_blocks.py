@@ -35,14 +35,14 @@ KERNELS = "seegera_fast.kernels.triton"
 # Where block sizes are chosen.
 CHOOSING = (
     "draw_noise",
-    "dropout",
     "reparameterize",
     "standard_normal_density",
     "draw_subset",
     "mask_edges",
     "mask_entries",
-    "sparse_matmul",
-    "noisy_gcn",
+    "noisy_gcn_dropped",
+    "common.csr_product",
+    "common.dropout",
     "common.layer",
     "common.mixture",
 )

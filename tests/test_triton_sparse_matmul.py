@@ -86,7 +86,8 @@ CASES = [
 
 def _run_cases(path: str) -> None:
     """Runs every case twice, with memory that is NaN wherever nothing was written, and saves the results."""
-    from seegera_fast.kernels.triton import sparse_matmul as kernels
+    from seegera_fast.kernels.triton.common import csr_product as kernels
+    from seegera_fast.registry import Rows
 
     torch.use_deterministic_algorithms(True)
     if not torch.empty(9).isnan().all():
@@ -96,10 +97,9 @@ def _run_cases(path: str) -> None:
     for case in CASES:
         kernels.block_sizes = lambda rows, width, device, blocks=case.blocks: block_sizes(rows, width, blocks)
         matrix, dense = MATRICES[case.matrix], case.poisoned()
-        arguments = [torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices)]
-        arguments += [torch.from_numpy(matrix.data).to(case.dtype)]
-        unread = torch.empty(0)
-        results[str(case)] = [kernels.sparse_matmul(*arguments, unread, unread, unread, dense) for _ in range(2)]
+        pattern = [torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices)]
+        rows = Rows(*pattern, torch.from_numpy(matrix.data).to(case.dtype))
+        results[str(case)] = [kernels.multiply_csr(rows, dense) for _ in range(2)]
     torch.save(results, path)
 
 

@@ -17,11 +17,11 @@ import torch
 
 from seegera_fast.registry import Parts, Transposed
 
-from . import dropout
+from .common import dropout
+from .common.dropout import drop_lines
 from .common.layer import add_product, product, product_over_lines
 from .common.lines import with_contiguous_lines
 from .common.propagation import propagated
-from .dropout import drop_lines
 
 
 def dropped_lines(

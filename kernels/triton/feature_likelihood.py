@@ -15,7 +15,8 @@ import triton.language as tl
 from seegera_fast.registry import Rows, Transposed
 
 from . import feature_likelihood_chunks, feature_likelihood_squares
-from .common import OPTIONS, compiled_as
+from .common import OPTIONS, compiled_as, scale
+from .common.scale import scaled_samples
 from .feature_likelihood_chunks import by_chunks
 from .feature_likelihood_squares import by_squares, multiplies_fast
 
@@ -95,22 +96,6 @@ def feature_likelihood(
 
 
 @triton.jit
-def scale_kernel(
-    gradient,  # [rows, samples, width]
-    upstream,  # [samples]
-    out,  # [rows, samples, width]
-    count,
-    samples,
-    width,
-    BLOCK: tl.constexpr,
-):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < count
-    factor = tl.load(upstream + place // width % samples, mask=inside, other=0.0)
-    tl.store(out + place, factor * tl.load(gradient + place, mask=inside, other=0.0), mask=inside)
-
-
-@triton.jit
 def transpose_kernel(
     gradient,  # [columns, samples, width]
     upstream,  # [samples]
@@ -135,29 +120,12 @@ def transpose_kernel(
     tl.store(out + (matrix * width + line[:, None]) * columns + column[None, :], tl.trans(total), mask=inside)
 
 
-def scale_block(count: int, device: str) -> int:
-    """Numbers of a program that scales."""
-    return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 1024
-
-
 def transpose_blocks(columns: int, width: int, device: str) -> dict[str, int]:
     """Columns and width of a tile that is transposed."""
     if device == "cpu":
         sizes = (min(512, triton.next_power_of_2(size)) for size in (columns, width))
         return dict(zip(("BLOCK_COLUMNS", "BLOCK_WIDTH"), sizes, strict=True))
     return {"BLOCK_COLUMNS": 32, "BLOCK_WIDTH": 32}
-
-
-def scaled(gradient: torch.Tensor, upstream: torch.Tensor) -> torch.Tensor:
-    """``[rows, samples, width]``, each sample times its upstream."""
-    rows, samples, width = gradient.shape
-    out = gradient.new_empty((rows, samples, width))
-    if out.numel() > 0:
-        block = scale_block(out.numel(), gradient.device.type)
-        scale_kernel[triton.cdiv(out.numel(), block),](
-            gradient.contiguous(), upstream, out, out.numel(), samples, width, BLOCK=block, **OPTIONS
-        )
-    return out
 
 
 def scaled_weight(gradient: torch.Tensor, upstream: torch.Tensor, shared: bool) -> torch.Tensor:
@@ -185,7 +153,7 @@ def feature_likelihood_backward(
     upstream = gradient.contiguous()
     with torch.cuda.device_of(upstream):
         return (
-            scaled(hidden_unit, upstream),
+            scaled_samples(hidden_unit, upstream, by_sample=False),
             scaled_weight(weight_unit, upstream, shared_weight),
             scaled_weight(log_var_unit, upstream, True),
         )
@@ -193,13 +161,11 @@ def feature_likelihood_backward(
 
 def ahead_of_time() -> list[tuple]:
     """What ``feature_likelihood`` and its gradient launch on a GPU: see tests/ahead_of_time.py."""
-    entries = feature_likelihood_chunks.ahead_of_time() + feature_likelihood_squares.ahead_of_time()
+    parts = (feature_likelihood_chunks, feature_likelihood_squares, scale)
+    entries = [entry for part in parts for entry in part.ahead_of_time()]
     for dtype in ("fp32", "fp64"):
         types = {"width": "i32:16", **dict.fromkeys(("gradient", "upstream", "out"), f"*{dtype}")}
-        for kernel, blocks in (
-            (scale_kernel, {"BLOCK": scale_block(1, "cuda")}),
-            (transpose_kernel, transpose_blocks(1, 1, "cuda")),
-        ):
-            # Of one sample. Triton compiles a number that is 1 into the kernel.
-            entries.append(compiled_as(dtype, kernel, {"samples": 1, "summed": 1, **blocks}, types))
+        # Of one sample. Triton compiles a number that is 1 into the kernel.
+        constants = {"samples": 1, "summed": 1, **transpose_blocks(1, 1, "cuda")}
+        entries.append(compiled_as(dtype, transpose_kernel, constants, types))
     return entries

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from seegera_fast.registry import Rows
 
-from .common import OPTIONS, compiled_as
+from .common import INTERPRETED, OPTIONS, compiled_as
 from .common.propagation import propagated
 from .common.rows import ends_of_rows
 
@@ -91,7 +91,7 @@ def cross_blocks(rows: int, width: int, device: str) -> dict[str, int]:
     columns = max(1, min(triton.next_power_of_2(width), 256))
     if device == "cpu":
         return {
-            "BLOCK_ROWS": min(2**18 // (16 * columns), triton.next_power_of_2(rows)),
+            "BLOCK_ROWS": min(INTERPRETED // (16 * columns), triton.next_power_of_2(rows)),
             "BLOCK_NNZ": 16,
             "BLOCK_WIDTH": columns,
         }

@@ -16,10 +16,10 @@ import torch
 from seegera_fast.registry import Parts, Transposed
 
 from .common import layer
+from .common.dropout import drop_lines
 from .common.layer import finish, gradient_of_sums, product, product_over_lines
 from .common.lines import with_contiguous_lines
 from .common.propagation import propagated
-from .dropout import drop_lines
 
 
 def dropped(

@@ -15,11 +15,10 @@ from __future__ import annotations
 import functools
 
 import torch
-import triton
-import triton.language as tl
 
 from . import link_likelihood_chunks, link_likelihood_fused, link_likelihood_pairs
-from .common import OPTIONS, compiled_as
+from .common import scale
+from .common.scale import scaled_samples
 from .link_likelihood_chunks import LibraryScores, TiledScores, all_pairs_chunked, prefers_tiles
 from .link_likelihood_fused import all_pairs_fused, prefers_fused
 from .link_likelihood_pairs import add_links, drawn_pairs
@@ -102,60 +101,12 @@ def link_likelihood(
     return run(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient, form)
 
 
-@triton.jit
-def scale_kernel(
-    gradient,  # [samples, nodes, width]
-    upstream,  # [samples]
-    out,  # [nodes, samples, width]
-    count,
-    nodes,
-    samples,
-    width,
-    BLOCK: tl.constexpr,
-):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < count
-    column = place % width
-    sample = place // width % samples
-    row = place // width // samples
-    unit = tl.load(gradient + (sample * nodes + row) * width + column, mask=inside, other=0.0)
-    tl.store(out + place, unit * tl.load(upstream + sample, mask=inside, other=0.0), mask=inside)
-
-
-def scale_block(count: int, device: str) -> int:
-    """Numbers of a program that scales."""
-    return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 1024
-
-
 def link_likelihood_backward(unit: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """The gradient of z, ``[nodes, samples, width]``: that for an upstream of one, times ``gradient`` ``[samples]``."""
-    samples, nodes, width = unit.shape
-    out = unit.new_empty((nodes, samples, width))
-    if out.numel() == 0:
-        return out
-    block = scale_block(out.numel(), unit.device.type)
-    with torch.cuda.device_of(unit):
-        scale_kernel[triton.cdiv(out.numel(), block),](
-            unit.contiguous(),
-            gradient.contiguous(),
-            out,
-            out.numel(),
-            nodes,
-            samples,
-            width,
-            BLOCK=block,
-            **OPTIONS,
-        )
-    return out
+    return scaled_samples(unit, gradient, by_sample=True)
 
 
 def ahead_of_time() -> list[tuple]:
-    """What ``link_likelihood`` and its gradient launch on a GPU: see sparse_matmul.py."""
-    parts = (link_likelihood_fused, link_likelihood_chunks, link_likelihood_pairs)
-    entries = [entry for part in parts for entry in part.ahead_of_time()]
-    for element in ("fp32", "fp64"):
-        # Triton compiles a number that is 1 into the kernel.
-        constants = {"BLOCK": scale_block(1, "cuda"), "samples": 1}
-        types = dict.fromkeys(("gradient", "upstream", "out"), f"*{element}") | {"width": "i32:16"}
-        entries.append(compiled_as(element, scale_kernel, constants, types))
-    return entries
+    """What ``link_likelihood`` and its gradient launch on a GPU: see tests/ahead_of_time.py."""
+    parts = (link_likelihood_fused, link_likelihood_chunks, link_likelihood_pairs, scale)
+    return [entry for part in parts for entry in part.ahead_of_time()]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+# Numbers of a program in the interpreter, where a program costs milliseconds whatever it does.
+INTERPRETED = 2**18
+
 # For the compiler. The default for fused multiply-adds differs between versions of Triton.
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 import triton
 
+from . import INTERPRETED
+
 # A row of a chunk has a multiple of so many places, and so begins where the fast products want it.
 UNIT = 64
 
@@ -22,4 +24,4 @@ def pieces(size: int, most: int) -> list[slice]:
 
 def chunk_block(count: int, dtype: torch.dtype, device: str) -> int:
     """Places of a program. On a GPU 16 of a thread in float32, 8 in float64."""
-    return min(2**18, triton.next_power_of_2(count)) if device == "cpu" else 2**13 // dtype.itemsize
+    return min(INTERPRETED, triton.next_power_of_2(count)) if device == "cpu" else 2**13 // dtype.itemsize

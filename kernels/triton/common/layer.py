@@ -12,7 +12,7 @@ import triton.language as tl
 
 from seegera_fast.ops.gcn import ACTIVATIONS
 
-from . import OPTIONS, compiled_as
+from . import INTERPRETED, OPTIONS, compiled_as
 from .math import tanh
 from .products import multiply, multiply_add
 from .sums import sum_rows
@@ -128,10 +128,9 @@ def gradient_kernel(
 def finish_blocks(lines: int, width: int, device: str) -> dict[str, int]:
     """Lines and columns of a program.
 
-    On a GPU 1,024 numbers, eight a thread. In the interpreter, where a program costs milliseconds whatever it does,
-    2 ** 18.
+    On a GPU 1,024 numbers, eight a thread.
     """
-    numbers, most_columns = (2**18, 512) if device == "cpu" else (1024, 128)
+    numbers, most_columns = (INTERPRETED, 512) if device == "cpu" else (1024, 128)
     columns = min(triton.next_power_of_2(width), most_columns)
     return {"BLOCK_LINES": min(numbers // columns, triton.next_power_of_2(lines)), "BLOCK_COLS": columns}
 
@@ -139,11 +138,10 @@ def finish_blocks(lines: int, width: int, device: str) -> dict[str, int]:
 def gradient_blocks(rows: int, noise_dim: int, width: int, device: str) -> dict[str, int]:
     """Rows, columns of the noise with the bias's, and columns of a program.
 
-    On a GPU 512 gradients, or 256 where a thread keeps the sums of their products with up to 8 numbers. In the
-    interpreter 2 ** 18 products.
+    On a GPU 512 gradients, or 256 where a thread keeps the sums of their products with up to 8 numbers.
     """
     block_noise = min(triton.next_power_of_2(noise_dim + 1), 16 if device == "cpu" else 8)
-    numbers = 2**18 // block_noise if device == "cpu" else (256 if block_noise > 1 else 512)
+    numbers = INTERPRETED // block_noise if device == "cpu" else (256 if block_noise > 1 else 512)
     columns = min(triton.next_power_of_2(width), 512 if device == "cpu" else 256)
     block_rows = min(numbers // columns, triton.next_power_of_2(rows))
     return {"BLOCK_ROWS": block_rows, "BLOCK_NOISE": block_noise, "BLOCK_COLS": columns}

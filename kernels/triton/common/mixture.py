@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from . import OPTIONS, compiled_as
+from . import INTERPRETED, OPTIONS, compiled_as
 from .math import inverse_deviation
 from .sums import sum_blocks, sum_kernel
 
@@ -149,10 +149,9 @@ def gradient_kernel(
 def density_blocks(rows: int, pairs: int, width: int, device: str) -> dict[str, int]:
     """Rows, pairs and columns that a program takes at a time.
 
-    On a GPU 1,024 differences, eight a thread. In the interpreter, where a program costs milliseconds whatever it does,
-    2 ** 18.
+    On a GPU 1,024 differences, eight a thread.
     """
-    numbers, most_pairs, most_columns = (2**18, 32, 512) if device == "cpu" else (1024, 4, 256)
+    numbers, most_pairs, most_columns = (INTERPRETED, 32, 512) if device == "cpu" else (1024, 4, 256)
     columns = min(triton.next_power_of_2(max(1, width)), most_columns)
     block_pairs = min(triton.next_power_of_2(pairs), most_pairs)
     block_rows = min(numbers // (block_pairs * columns), triton.next_power_of_2(rows))
@@ -161,7 +160,7 @@ def density_blocks(rows: int, pairs: int, width: int, device: str) -> dict[str, 
 
 def gradient_blocks(rows: int, width: int, device: str) -> dict[str, int]:
     """Rows and columns of a program, as in ``density_blocks``."""
-    numbers, most_columns = (2**18, 512) if device == "cpu" else (1024, 256)
+    numbers, most_columns = (INTERPRETED, 512) if device == "cpu" else (1024, 256)
     columns = min(triton.next_power_of_2(width), most_columns)
     return {"BLOCK_ROWS": min(numbers // columns, triton.next_power_of_2(rows)), "BLOCK_COLS": columns}
 

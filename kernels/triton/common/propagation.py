@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from seegera_fast.registry import OPERATORS, Parts, Rows, Transposed, running
+from seegera_fast.registry import OPERATORS, Parts, Rows, running
 
-from ..sparse_matmul import sparse_matmul
-
-# A matrix by rows is the first three of each.
-Matrix = Parts | Rows | Transposed
+from .csr_product import Matrix, multiply_csr
 
 
 def propagated(matrix: Matrix | None, dense: torch.Tensor) -> torch.Tensor:
@@ -21,16 +18,13 @@ def propagated(matrix: Matrix | None, dense: torch.Tensor) -> torch.Tensor:
     if matrix is None:
         return dense
     rows = Rows(*matrix[:3])
-    operands = {
-        # The transpose would serve backward alone.
-        "matrix": Parts(*rows, *rows),
-        "dense": dense.reshape(dense.shape[0], dense.shape[1:].numel()),
-    }
+    lines = dense.reshape(dense.shape[0], dense.shape[1:].numel())
     backend = running.get()
     if backend is not None and backend.steps is not None:
-        product = OPERATORS["sparse_matmul"](backend.steps, **operands)
+        # The transpose would serve backward alone.
+        product = OPERATORS["sparse_matmul"](backend.steps, matrix=Parts(*rows, *rows), dense=lines)
     else:
-        product = sparse_matmul(**operands)
+        product = multiply_csr(rows, lines)
     return product.reshape(rows.rowptr.numel() - 1, *dense.shape[1:])
 
 
