@@ -12,11 +12,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .sparse_matrix import SparseMatrix
+
+
+class Costs(NamedTuple):
+    """What kernels cost, in the time of a multiply-add of a dense product: where an operation has two forms.
+
+    Attributes:
+        sparse: one multiply-add of the sparse products of feature_likelihood.
+        entry: one entry of a tile of its outputs.
+        averaging: one multiply-add of the sparse products of decoder_input.
+    """
+
+    sparse: float
+    entry: float
+    averaging: float
 
 
 @dataclass(eq=False)
@@ -33,6 +47,7 @@ class Backend:
         needs: the module that those launchers need, where it may be missing.
         steps: the backend whose operator its launchers take for a step of their own, where that is another one.
         parts: a matrix as its operators take it, where that may be another layout than by rows.
+        costs: of its kernels, for an operation with two forms.
         missing: why it can't be used; None where it can.
         operators: those with a kernel in the source tree, by name; the registry fills it in.
         others: further operations that it runs, which need no operator of their own.
@@ -47,6 +62,7 @@ class Backend:
     needs: str | None = None
     steps: Backend | None = None
     parts: Callable[[SparseMatrix], tuple[torch.Tensor, ...]] | None = None
+    costs: Costs | None = None
     missing: str | None = None
     operators: dict[str, Any] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
@@ -135,9 +151,11 @@ _warned = False
 
 def load() -> None:
     """Loads the compiled libraries beside the package and registers the Triton launchers. Called once, at import."""
-    from .kernels.cpu import layout
+    from .kernels.cpu import costs, layout
+    from .kernels.triton import costs as costs_of_triton
 
-    CPU.parts = layout.parts
+    CPU.parts, CPU.costs = layout.parts, costs.COSTS
+    TRITON.costs = TRITON_WITH_CUDA.costs = costs_of_triton.COSTS
     for backend in BACKENDS:
         backend.load()
 

@@ -1,5 +1,6 @@
 """feature_likelihood: log p(X | H W), entry by entry."""
 
+import functools
 import importlib
 import itertools
 import math
@@ -18,8 +19,9 @@ from contract import columns, converted, refuse
 from tolerances import assert_close, assert_same_bits
 from torch.distributions import Bernoulli, Normal
 
-from seegera_fast import SparseMatrix, ops, use_backend
+from seegera_fast import SparseMatrix, backends, ops, use_backend
 from seegera_fast.reference import deviation
+from seegera_fast.registry import Rows
 
 LIKELIHOODS = ("bernoulli", "mse", "gaussian")
 
@@ -390,9 +392,11 @@ def test_squares_that_overflow(compiled_column, by_squares, scale):
     assert_close(value.cpu(), torch.tensor([-9 * 4.0 - 3.0 - 6 * math.log(math.pi)]).double(), terms=12)
 
 
-def test_the_cheaper_form_of_mse():
+@pytest.mark.parametrize("backend", [backends.CPU, backends.TRITON], ids=lambda backend: backend.name)
+def test_the_cheaper_form_of_mse(backend):
     """Squares for Cora and CS, tiles for Computers (dense) and for outputs narrower than H."""
-    cheaper = importlib.import_module("seegera_fast.ops.feature_likelihood").squares_are_cheaper
+    module = importlib.import_module("seegera_fast.ops.feature_likelihood")
+    cheaper = functools.partial(module.squares_are_cheaper, backend.costs)
     assert cheaper(2708, 1433, 512, 49_216, 1, 1, True, True)
     assert cheaper(18_333, 6805, 512, 1_092_079, 5, 1, True, True)
     assert not cheaper(13_752, 767, 512, 3_675_000, 1, 1, True, True)
@@ -515,7 +519,8 @@ def test_rows_of_products_are_aligned(column, kernels, likelihood, own, dtype):
     given = converted(outputs(likelihood, "unit", 8, rows=32, num_columns=37, own=own)(), dtype, column.device)
     matrix, variance = given["features"], given["log_var_weight"]
     pos_weight = torch.ones(1, dtype=torch.float64, device=column.device)
-    arguments = (given["hidden"], given["weight"], variance, matrix.rowptr, matrix.col, matrix.values, None, None, None)
+    rows = Rows(matrix.rowptr, matrix.col, matrix.values)
+    arguments = (given["hidden"], given["weight"], variance, rows, None)
     with contract.Products() as made:
         wanted = (True, True, variance is not None)
         module.feature_likelihood(*arguments, pos_weight, LIKELIHOODS.index(likelihood), *wanted)
@@ -607,7 +612,8 @@ def test_chunks_bound_the_memory(column, kernels, likelihood):
     matrix = given["features"]
     weight = torch.ones(1, dtype=torch.float64, device=column.device)
     variance = given["log_var_weight"]
-    arguments = (given["hidden"], given["weight"], variance, matrix.rowptr, matrix.col, matrix.values, None, None, None)
+    rows = Rows(matrix.rowptr, matrix.col, matrix.values)
+    arguments = (given["hidden"], given["weight"], variance, rows, None)
     with contract.Allocations() as made:
         wanted = (True, True, variance is not None)
         module.feature_likelihood(*arguments, weight, LIKELIHOODS.index(likelihood), *wanted)

@@ -20,7 +20,7 @@ from .common.scale import scaled_samples
 from .feature_likelihood_chunks import by_chunks
 from .feature_likelihood_squares import by_squares, multiplies_fast
 
-# Of one output, as numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
+# Of one output, by the number of its likelihood.
 CONSTANTS = (0.0, -0.5 * math.log(math.pi), -0.5 * math.log(2 * math.pi))
 
 
@@ -48,7 +48,7 @@ def feature_likelihood(
         features: X, ``rows x columns``.
         flipped: its transpose: mse by squares, on a device that can; without: by chunks.
         pos_weight: ``[1]`` float64.
-        likelihood: an index of LIKELIHOODS.
+        likelihood: its number in KERNELS of reference/feature_likelihood.py.
     """
     (rows, samples, width), columns = hidden.shape, weight.shape[-1]
     dtype = torch.promote_types(hidden.dtype, torch.float32)

@@ -15,14 +15,15 @@ import torch
 import triton
 import triton.language as tl
 
+from seegera_fast.reference.feature_likelihood import KERNELS
+
 from .common import OPTIONS, compiled_as
 from .common.chunks import chunk_block, padded, pieces
 from .common.math import inverse_deviation, softplus_sigmoid
 from .common.products import at_once, multiply, multiply_add
 from .common.rows import ends_of_rows
 
-# As numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
-BERNOULLI, MSE, GAUSSIAN = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+BERNOULLI, MSE, GAUSSIAN = (tl.constexpr(KERNELS[name]) for name in ("bernoulli", "mse", "gaussian"))
 
 # Rows and columns of a chunk, at most.
 CHUNK = 2048

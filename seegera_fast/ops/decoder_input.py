@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import backends, checks, reference
+from ..backends import Costs
 from ..reference.random import threshold
 from ..registry import Operator
 from ..seeds import seed_tensor
@@ -45,14 +46,11 @@ OPERATOR = Operator(
     backward=_BACKWARD,
 )
 
-# Operations of a dense product in the time that a sparse one takes for one.
-_DENSE_RATE = 8
 
-
-def _average_first(features: SparseMatrix, depth: int, width: int) -> bool:
+def average_first(costs: Costs, features: SparseMatrix, depth: int, width: int) -> bool:
     """Whether ``(N zF) W_f`` is cheaper than ``N (zF W_f)``."""
     rows, cols = features.shape
-    return (rows - cols) * depth * width < _DENSE_RATE * features.nnz * (width - depth)
+    return (rows - cols) * depth * width < costs.averaging * features.nnz * (width - depth)
 
 
 def decoder_input(
@@ -96,7 +94,7 @@ def decoder_input(
         z_nodes=z_nodes,
         z_features=z_features,
         weight=weight,
-        average_first=dropout > 0 or _average_first(features, z_nodes.shape[2], weight.shape[1]),
+        average_first=dropout > 0 or average_first(backend.costs, features, z_nodes.shape[2], weight.shape[1]),
         threshold=threshold(dropout),
         scale=1 / (1 - dropout),
         seed=seed_tensor(seed, weight.device),

@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 
 from .. import backends, checks, reference
-from ..reference.feature_likelihood import LIKELIHOODS
+from ..backends import Costs
+from ..reference.feature_likelihood import KERNELS, LIKELIHOODS
 from ..registry import Operator
 from ..sparse_matrix import SparseMatrix
-
-# The likelihoods that have kernels, and the numbers by which those know them. Others run on the reference.
-KERNELS = {"bernoulli": 0, "mse": 1, "gaussian": 2}
 
 
 def _fake(hidden, weight, hidden_wanted, weight_wanted, log_var_wanted):
@@ -61,25 +59,29 @@ OPERATOR = Operator(
     saved={"shared_weight": lambda weight: weight.ndim == 2},
 )
 
-# What takes the time of so many multiply-adds of a dense product, measured on six data sets at widths 64 and 512: one
-# multiply-add of a sparse product, and one entry of a tile.
-SPARSE_COST = 4.5
-ENTRY_COST = 30
-
 
 def squares_are_cheaper(
-    num_nodes: int, num_features: int, width: int, nnz: int, samples: int, weights: int, hidden: bool, weight: bool
+    costs: Costs,
+    num_nodes: int,
+    num_features: int,
+    width: int,
+    nnz: int,
+    samples: int,
+    weights: int,
+    hidden: bool,
+    weight: bool,
 ) -> bool:
     """Whether ``sum (h_i . w_r - x_ir)²`` is cheaper as ``tr((H^T H)(W W^T)) - 2 <H, X W^T> + <X, X>``.
 
     Args:
+        costs: of the backend's kernels.
         samples, weights: of H and of W.
         hidden, weight: the gradients that are wanted.
     """
     grams = 0.6 * (num_nodes * samples + num_features * weights) * width**2
     gradients = (num_nodes * hidden + num_features * weight) * samples * width**2
-    sparse = SPARSE_COST * nnz * width * (weights + samples * weight)
-    tiles = num_nodes * num_features * samples * (width * (1 + hidden + weight) + ENTRY_COST)
+    sparse = costs.sparse * nnz * width * (weights + samples * weight)
+    tiles = num_nodes * num_features * samples * (width * (1 + hidden + weight) + costs.entry)
     return grams + gradients + sparse < tiles
 
 
@@ -154,7 +156,7 @@ def feature_likelihood(
     ]
     weights = weight.shape[0] if weight.ndim == 3 else 1
     squares = likelihood == "mse" and squares_are_cheaper(
-        *features.shape, hidden.shape[2], features.nnz, hidden.shape[1], weights, *wanted[:2]
+        backend.costs, *features.shape, hidden.shape[2], features.nnz, hidden.shape[1], weights, *wanted[:2]
     )
     total, *_ = OPERATOR(
         backend,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 
 from .. import backends, checks, reference
+from ..reference import activation as activations
 from ..reference.random import threshold
 from ..registry import Operator
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
 
-# Operators take the index; kernels/cpu/common/activation.h has the same order.
-ACTIVATIONS = ("relu", "tanh", "none")
+# Operators take the index.
+ACTIVATIONS = tuple(activations.ACTIVATIONS)
 
 
 def _fake(hidden, weight):

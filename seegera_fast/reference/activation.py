@@ -2,4 +2,5 @@
 
 import torch
 
+# Operators take the index, which kernels/cpu/common/activation.h repeats.
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "none": lambda values: values}

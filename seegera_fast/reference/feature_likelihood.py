@@ -57,6 +57,10 @@ LIKELIHOODS = {
     "gaussian": Likelihood(gaussian, identity, has_log_var=True),
 }
 
+# The likelihoods that have kernels, and the numbers by which those know them, which kernels/cpu/feature_likelihood.h
+# repeats. Others run on the reference.
+KERNELS = {"bernoulli": 0, "mse": 1, "gaussian": 2}
+
 
 def feature_likelihood(
     hidden, weight, features, *, likelihood="bernoulli", pos_weight=1.0, log_var_weight=None, reduction="sum"

@@ -10,17 +10,18 @@ import torch
 import triton
 import triton.language as tl
 
-from seegera_fast.ops.gcn import ACTIVATIONS
+from seegera_fast.reference.activation import ACTIVATIONS
 
 from . import INTERPRETED, OPTIONS, compiled_as
 from .math import tanh
 from .products import multiply, multiply_add
 from .sums import sum_rows
 
-# Positions in ACTIVATIONS, as operators take them.
-LINEAR = ACTIVATIONS.index("none")
-RELU = tl.constexpr(ACTIVATIONS.index("relu"))
-TANH = tl.constexpr(ACTIVATIONS.index("tanh"))
+# As operators take them.
+INDEX = {name: index for index, name in enumerate(ACTIVATIONS)}
+LINEAR = INDEX["none"]
+RELU = tl.constexpr(INDEX["relu"])
+TANH = tl.constexpr(INDEX["tanh"])
 
 
 @triton.jit
