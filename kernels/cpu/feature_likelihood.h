@@ -8,7 +8,7 @@
 
 namespace seegera {
 
-// As numbered by LIKELIHOODS in seegera_fast/ops/feature_likelihood.py.
+// In the order of LIKELIHOODS in seegera_fast/reference/feature_likelihood.py.
 enum FeatureLikelihood : int64_t { kBernoulli, kMse, kGaussian };
 
 }  // namespace seegera

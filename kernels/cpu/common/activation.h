@@ -7,7 +7,7 @@
 
 namespace seegera {
 
-// In the order of ACTIVATIONS in seegera_fast/ops/gcn.py.
+// In the order of ACTIVATIONS in seegera_fast/reference/activation.py.
 enum class Activation : int64_t { relu, tanh, none };
 
 // activation(sum + bias). The bias has one number for each column of the sums, and is null where there is none.
