@@ -8,7 +8,7 @@
 
 namespace seegera {
 
-// In the order of LIKELIHOODS in seegera_fast/reference/feature_likelihood.py.
+// As numbered by KERNELS in seegera_fast/reference/feature_likelihood.py.
 enum FeatureLikelihood : int64_t { kBernoulli, kMse, kGaussian };
 
 }  // namespace seegera
