@@ -25,7 +25,7 @@ TRITON_TESTS := $(wildcard $(patsubst kernels/triton/%.py,tests/test_%.py,$(wild
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help run test test-kernels bench check lint docs format native sanitize clean distclean
+.PHONY: help run test test-kernels bench check lint site format native sanitize clean distclean
 
 help:
 	@echo 'make run              set up, then train SeeGera for link prediction on the digits graph; results in runs/digits'
@@ -38,7 +38,7 @@ help:
 	@echo 'make lint             ruff and clang-format, changing nothing; make format lets them change files'
 	@echo 'make native           build the native libraries in place and say which backends are available'
 	@echo 'make sanitize         build with the address and undefined-behaviour sanitizers, run the CPU kernel tests under them'
-	@echo 'make docs             write docs/api.md anew from the docstrings'
+	@echo 'make site             build the documentation as a site in build/site, and check its links'
 	@echo 'make clean            remove what was built; make distclean removes .venv too'
 	@echo
 	@echo 'Setting up needs Python 3.10 or later and a C++ compiler. It makes .venv, keeps a torch that is already installed'
@@ -76,8 +76,9 @@ lint: $(VENV)/.extra-lint
 	@$(PHASE) 'ruff format' ruff format --check .
 	@$(PHASE) 'clang-format' clang-format --dry-run -Werror $(LIBRARY_SOURCES)
 
-docs: $(VENV)/.installed
-	@$(PY) tools/api.py
+site: $(VENV)/.extra-docs
+	@$(PHASE) 'documentation' env NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@$(PHASE) 'links of the site' $(PY) tools/check_site.py build/site
 
 format: $(VENV)/.extra-lint
 	ruff check --fix .

@@ -19,6 +19,8 @@ the graph before, scaled by n², is more than there is.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
 import sys
@@ -100,14 +102,21 @@ def call(form: str, edge_index: torch.Tensor, n: int, width: int) -> Callable[[]
 def measure_memory(form: str, data: str, width: int) -> int:
     """Bytes above the start, in a process of its own. The call before it, on a small graph, loads what is needed."""
     code = (
-        "from against_pyg import call, edge_index_of\n"
+        "from against_pyg import call, edge_index_of, trim\n"
         "pairs = torch.tensor([[0, 1], [1, 0]])\n"
         f"call({form!r}, pairs, 5, 4)()\n"
         f"graph = load({data!r})\n"
         "edge_index, n = edge_index_of(graph), graph.num_nodes\n"
+        "trim()\n"
         f"measure(lambda: call({form!r}, edge_index, n, {width})())\n"
     )
     return int(peak_of(code)["above"])
+
+
+def trim() -> None:
+    """Gives freed memory back to the system, with glibc: what is used again would not be counted."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def check_equal(calls: dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]]) -> None:

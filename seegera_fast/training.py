@@ -112,7 +112,8 @@ class Training:
         epochs: how many were trained.
         best_epoch: the one whose weights the model carries.
         seconds: wall time, that of an earlier part of a resumed run included.
-        peak_memory: see :func:`peak_memory`.
+        peak_memory: the most memory that was in use, in bytes: on a GPU, that of tensors since the training began; on a
+            CPU, that of the process since it was started. None where the system doesn't say.
         interrupted: by SIGINT (from the keyboard) or SIGTERM, be it in the last epoch, so that the caller ends too.
     """
 

@@ -1,23 +1,157 @@
-"""The documents say what the code does."""
+"""The documents say what the code does: their code runs, their links lead somewhere, and every public name has its page."""
 
+import doctest
 import importlib
+import inspect
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import seegera_fast as sf
+from seegera_fast import ops
+from seegera_fast.command.main import _parser
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "api").glob("*.md")),
+]
+# The files that CONTRIBUTING.md shows in full are run by test_templates.py, in a copy of the tree.
+RUN = [page for page in PAGES if page.name != "CONTRIBUTING.md"]
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# What a document trains for a minute is trained for a moment here.
+SHORTER = {"epochs=50": "epochs=2"}
+
+# Names whose docstrings show how they are used.
+SHOWN = [
+    sf.Graph,
+    sf.Graph.from_edge_index,
+    sf.Graph.from_pyg,
+    sf.Graph.from_networkx,
+    sf.SparseMatrix.from_any,
+    sf.SparseMatrix.from_edge_index,
+    sf.SeeGera,
+    sf.SeeGeraConfig,
+    sf.Checkpoint,
+    sf.datasets.load,
+    sf.use_backend,
+    sf.backends.info,
+    sf.tasks.link_prediction,
+    sf.tasks.attribute_inference,
+    sf.tasks.node_classification,
+    sf.tasks.split_links,
+    sf.tasks.split_features,
+    sf.tasks.split_nodes,
+]
+PACKAGE = Path(sf.__file__).parent
+MODULES = [
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
 
 
-def test_the_api_page_is_that_of_the_docstrings(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    api = importlib.import_module("api")
-    assert api.PAGE.read_text(encoding="utf-8") == api.page(), "`make docs` writes it anew"
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The fenced blocks of a language: the number of the line before each, and its text."""
+    text = page.read_text(encoding="utf-8")
+    found = [match for match in FENCE.finditer(text) if match[1] == language]
+    return [(text.count("\n", 0, match.start()) + 1, match[2]) for match in found]
+
+
+@pytest.mark.parametrize("page", [page for page in RUN if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    """In order, in one namespace."""
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for line, code in blocks(page, "python"):
+            for long, short in SHORTER.items():
+                code = code.replace(long, short)
+            exec(compile("\n" * line + code, str(page), "exec"), namespace)
+
+
+def commands(page: Path) -> list[tuple[int, str]]:
+    return [
+        (line + offset, command)
+        for line, code in blocks(page, "sh")
+        for offset, command in enumerate(code.splitlines(), start=1)
+        if command and not command.startswith("#")
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_commands_are_understood(page):
+    """The command's own parser takes the options; a target is in the Makefile; a script is there."""
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[1].split()
+    parser = _parser()[0]
+    for line, command in commands(page):
+        program, *arguments = shlex.split(command, comments=True)
+        if program == "seegera-fast":
+            try:
+                parser.parse_args(arguments)
+            except SystemExit as refusal:
+                pytest.fail(f"{page.name}:{line}: `{command}` is refused: {refusal}")
+        elif program == "make":
+            assert {word for word in arguments if "=" not in word} <= {*targets}, f"{page.name}:{line}: {command}"
+        elif program == "pip":
+            assert arguments[0] == "install", f"{page.name}:{line}: {command}"
+        else:
+            assert program in ("sh", "python", ".venv/bin/python"), f"{page.name}:{line}: {command}"
+            script = next(word for word in arguments if word.endswith((".py", ".sh")))
+            assert (ROOT / script).is_file(), f"{page.name}:{line}: {command}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_say_what_they_are(page):
+    """python and sh are run or parsed above; what is neither is text."""
+    text = page.read_text(encoding="utf-8")
+    allowed = {"python", "sh", "text"} | ({"cpp"} if page.name == "CONTRIBUTING.md" else set())
+    assert {match[1] for match in FENCE.finditer(text)} <= allowed
+    assert not re.search(r"\n\n    \S", re.sub(r"^ *([-*]|\d+\.) .*(\n\n? +.*)*", "", FENCE.sub("", text), flags=re.M))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_of_docstrings_run(module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    result = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    assert result.attempted
+    assert not result.failed
+
+
+@pytest.mark.parametrize("thing", SHOWN, ids=lambda thing: thing.__qualname__)
+def test_docstrings_have_examples(thing):
+    assert ">>> " in inspect.getdoc(thing)
+
+
+def test_public_names_are_in_the_contents_of_the_api():
+    """`make site` fails where a link of the contents has no entry."""
+    names = {f"sf.{name}" for name in sf.__all__}
+    for module in (sf.datasets, sf.tasks, sf.ops):
+        names |= {f"{module.__name__.replace('seegera_fast', 'sf')}.{name}" for name in module.__all__}
+    contents = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    linked = dict(re.findall(r"\[`(sf\.[\w.]+)`\]\((\S+)\)", contents))
+    assert names == names & linked.keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#:]+)\)", prose):
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose):
         assert (page.parent / target).exists(), target
+
+
+def test_the_gpu_script_measures_every_operation():
+    """sparse_matmul has a section of its own. In a process of its own: bench and tests both have a module `cases`."""
+    code = "import device_operations; print(*device_operations.operation_cases())"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "bench", capture_output=True, text=True, check=True)
+    assert {*found.stdout.split(), "sparse_matmul"} == set(ops.__all__)

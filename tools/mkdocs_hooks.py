@@ -1,0 +1,63 @@
+"""What mkdocs needs besides mkdocs.yml: the pages under their paths in the repository, and docstrings as Markdown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/*.md",
+    "docs/api/*.md",
+    "docs/*.css",
+    "docs/results/*.png",
+    "bench/results/*.md",
+    "bench/results/*/*.md",
+    "bench/results/*/*.png",
+)
+# Files that a page links to and that are no page.
+ATTACHED = ("LICENSE", "CITATION.cff")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The files of the site: those of the repository in place of those of docs_dir, and the theme's."""
+    for file in [*files.documentation_pages(), *files.media_files()]:
+        if file.src_dir == config.docs_dir:
+            files.remove(file)
+    for pattern in (*SOURCES, *ATTACHED):
+        for path in sorted(ROOT.glob(pattern)):
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+class Docstrings(griffe.Extension):
+    """Reads the package as Python does, and its docstrings as Markdown."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: object) -> None:
+        # ops.gcn is a file and, after the import in ops/__init__.py, the function in it.
+        for package in (pkg, *pkg.modules.values()):
+            for name, module in list(package.modules.items()):
+                if name in module.functions:
+                    package.set_member(name, module.functions[name])
+
+    def on_object(self, *, obj: griffe.Object, **_: object) -> None:
+        if obj.docstring:
+            obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def as_markdown(docstring: str) -> str:
+    """What griffe's reader of Google's style does not know."""
+    # Sphinx's roles, such as :func:`names`, are links to what they name; a module has no entry.
+    text = re.sub(r":mod:`([^`]+)`", r"`\1`", docstring)
+    text = re.sub(r":\w+:`([^`]+)`", r"[`\1`][\1]", text)
+    text = re.sub(r"^( *)Example:$", r"\1Examples:", text, flags=re.MULTILINE)
+    # "valid, test: ratios" describes two arguments: what follows a space would be read as the type of the first.
+    return re.sub(r"^ +\w+(?:, \w+)+: ", lambda names: names[0].replace(", ", ",\u00a0"), text, flags=re.MULTILINE)
