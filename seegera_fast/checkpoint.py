@@ -74,6 +74,12 @@ class Checkpoint:
 
     Raises:
         TypeError, ValueError: an attribute of a wrong kind or out of range.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> checkpoint = sf.Checkpoint("run.safetensors", every=10, resume=True)
+        >>> result = sf.tasks.link_prediction(graph, epochs=2, embedding_dim=16, checkpoint=checkpoint)
     """
 
     path: str | os.PathLike[str]

@@ -45,6 +45,15 @@ class SeeGeraConfig:
 
     Raises:
         TypeError, ValueError: a field of a wrong kind or out of range.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> sf.SeeGeraConfig(variant="independent", embedding_dim=64).decoder
+        'gcn'
+        >>> sf.SeeGeraConfig(encoder="cnn")
+        Traceback (most recent call last):
+            ...
+        ValueError: encoder: got 'cnn', want one of 'gcn', 'mlp'
     """
 
     variant: str = "correlated"

@@ -40,6 +40,16 @@ class Graph:
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
         ValueError: not square, no nodes, sizes that don't match, NaN, infinite or negative weights.
+
+    Example:
+        >>> import numpy, scipy.sparse
+        >>> import seegera_fast as sf
+        >>> adjacency = scipy.sparse.coo_array(([1, 1, 1, 1], ([0, 1, 1, 2], [1, 0, 2, 1])), shape=(3, 3))
+        >>> graph = sf.Graph(adjacency, features=numpy.eye(3), labels=[0, 0, 1], name="path")
+        >>> graph
+        Graph('path': 3 nodes, 2 edges, 3 features, torch.float32, cpu)
+        >>> graph.edges().tolist()
+        [[0, 1], [1, 2]]
     """
 
     def __init__(
@@ -119,13 +129,29 @@ class Graph:
             ValueError: a wrong shape, a negative weight, a number outside ``0 .. num_nodes - 1``, or one that is far
                 beyond what so few edges reach (above 100 million and 1,000 times their number, or beyond 2^31), without
                 ``num_nodes`` or features.
+
+        Example:
+            >>> import torch
+            >>> import seegera_fast as sf
+            >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+            >>> sf.Graph.from_edge_index(edge_index, features=torch.rand(3, 4))
+            Graph('graph': 3 nodes, 2 edges, 4 features, torch.float32, cpu)
         """
         adjacency = edges_to_coo(edge_index, num_nodes, edge_weight, features)
         return cls(adjacency, features, labels, **options)
 
     @classmethod
     def from_pyg(cls, data: Any, **options: Any) -> Graph:
-        """A graph from a ``torch_geometric.data.Data``: edge_index, x, y, edge_weight and the masks that it has."""
+        """A graph from a ``torch_geometric.data.Data``: edge_index, x, y, edge_weight and the masks that it has.
+
+        Example:
+            >>> import torch
+            >>> import seegera_fast as sf
+            >>> from torch_geometric.data import Data
+            >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+            >>> sf.Graph.from_pyg(data, name="path")
+            Graph('path': 3 nodes, 2 edges, 4 features, torch.float32, cpu)
+        """
         masks = {
             key: getattr(data, attribute)
             for key, attribute in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask"))
@@ -147,6 +173,12 @@ class Graph:
         Args:
             features: a matrix with a row per node, or the name of a node attribute that holds a vector.
             labels: one per node, or the name of a node attribute.
+
+        Example:
+            >>> import networkx
+            >>> import seegera_fast as sf
+            >>> sf.Graph.from_networkx(networkx.path_graph(3), name="path")
+            Graph('path': 3 nodes, 2 edges, 3 features, torch.float32, cpu)
         """
         import networkx
 

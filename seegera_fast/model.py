@@ -43,6 +43,23 @@ class SeeGera(nn.Module):
     Raises:
         TypeError: an unknown field, with the nearest ones.
         ValueError: a field out of range; "bernoulli" with features outside [0, 1]; too many negatives.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> model = sf.SeeGera(graph, embedding_dim=16, hidden_dim=16, structure_masking_rate=0.2)
+        >>> optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        >>> for epoch in range(1, 4):
+        ...     optimizer.zero_grad()
+        ...     model(graph, warmup=min(epoch / 300, 1)).loss.backward()
+        ...     optimizer.step()
+        >>> model.embed().shape
+        torch.Size([1797, 16])
+        >>> model.link_scores(torch.tensor([[0, 1], [0, 2]])).shape
+        torch.Size([2])
+        >>> model.save("model.safetensors")
+        >>> model = sf.SeeGera.load("model.safetensors", graph)
     """
 
     def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:

@@ -306,6 +306,12 @@ class SparseMatrix:
             TypeError: not a matrix of numbers, or a dtype that is not one of the two.
             ValueError: not two-dimensional, or a value is NaN or infinite, or it, or the sum of a row's or column's
                 absolute values, is beyond what ``dtype`` can hold.
+
+        Example:
+            >>> import numpy
+            >>> import seegera_fast as sf
+            >>> sf.SparseMatrix.from_any(numpy.eye(3))
+            SparseMatrix(3 x 3, nnz=3, torch.float32, cpu)
         """
         if dtype not in FLOATING:
             raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")

@@ -133,18 +133,16 @@ def load(
 ) -> Graph:
     """A data set as a graph: simple, undirected, with all its nodes.
 
-    ========= ====== ======= ======== =======================================================
-    name      nodes  edges   features values of the features
-    ========= ====== ======= ======== =======================================================
-    cora       2,708   5,278    1,433 0 and 1
-    citeseer   3,327   4,552    3,703 0 and 1
-    pubmed    19,717  44,324      500 TF-IDF
-    photo      7,650 119,081      745 0 and 1
-    computers 13,752 245,861      767 0 and 1
-    cs        18,333  81,894    6,805 counts
-    physics   34,493 247,962    8,415 counts
-    digits     1,797  12,339       64 grey levels in [0, 1]: scikit-learn's 0 to 16 divided by 16
-    ========= ====== ======= ======== =======================================================
+    | name      |  nodes |   edges | features | values of the features |
+    | --- | ---: | ---: | ---: | --- |
+    | cora      |  2,708 |   5,278 |    1,433 | 0 and 1 |
+    | citeseer  |  3,327 |   4,552 |    3,703 | 0 and 1 |
+    | pubmed    | 19,717 |  44,324 |      500 | TF-IDF |
+    | photo     |  7,650 | 119,081 |      745 | 0 and 1 |
+    | computers | 13,752 | 245,861 |      767 | 0 and 1 |
+    | cs        | 18,333 |  81,894 |    6,805 | counts |
+    | physics   | 34,493 | 247,962 |    8,415 | counts |
+    | digits    |  1,797 |  12,339 |       64 | grey levels in [0, 1]: scikit-learn's 0 to 16 divided by 16 |
 
     The three citation graphs carry Planetoid's public split in ``graph.masks``. The label -1 means unknown: 15
     isolated nodes of citeseer, which are in no mask and whose feature rows are zero.
@@ -164,6 +162,11 @@ def load(
         FileNotFoundError: files are missing and ``download`` is False.
         ConnectionError: files are missing and cannot be downloaded.
         OSError: files are missing and their folder cannot be written.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> sf.datasets.load("digits")
+        Graph('digits': 1797 nodes, 12339 edges, 64 features, torch.float32, cpu)
     """
     if not isinstance(name, str):
         raise TypeError(f"name: got {type(name).__name__}, want a string")
