@@ -34,7 +34,7 @@ help:
 	@echo 'make test             set up, then run all tests; ARGS="-k sparse_matmul" hands options to pytest'
 	@echo 'make test-kernels     the kernel tests on the base instruction set, and on Triton'"'"'s interpreter'
 	@echo 'make bench            set up, then run the benchmarks and print their table'
-	@echo 'make check            all that CI runs: lint, native, test-kernels, test'
+	@echo 'make check            all that CI runs: lint, native, site, test-kernels, test'
 	@echo 'make lint             ruff and clang-format, changing nothing; make format lets them change files'
 	@echo 'make native           build the native libraries in place and say which backends are available'
 	@echo 'make sanitize         build with the address and undefined-behaviour sanitizers, run the CPU kernel tests under them'
@@ -65,9 +65,10 @@ test-kernels: $(VENV)/.extra-test $(VENV)/.native
 bench: $(VENV)/.extra-bench $(VENV)/.native
 	@$(PHASE) benchmarks $(PY) bench/report.py $(ARGS)
 
-check: $(VENV)/.extra-test,lint
+check: $(VENV)/.extra-test,lint,docs
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory native
+	@$(MAKE) --no-print-directory site
 	@$(MAKE) --no-print-directory test-kernels
 	@$(MAKE) --no-print-directory test
 

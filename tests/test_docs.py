@@ -1,4 +1,4 @@
-"""The documents say what the code does: their code runs, their links lead somewhere, and every public name has its page."""
+"""The documents say what the code does: their code runs, links lead somewhere, every public name has an entry."""
 
 import doctest
 import importlib
@@ -95,19 +95,20 @@ def test_commands_are_understood(page):
     parser = _parser()[0]
     for line, command in commands(page):
         program, *arguments = shlex.split(command, comments=True)
+        where = f"{page.name}:{line}: {command}"
         if program == "seegera-fast":
             try:
                 parser.parse_args(arguments)
             except SystemExit as refusal:
-                pytest.fail(f"{page.name}:{line}: `{command}` is refused: {refusal}")
+                pytest.fail(f"{where}: refused: {refusal}")
         elif program == "make":
-            assert {word for word in arguments if "=" not in word} <= {*targets}, f"{page.name}:{line}: {command}"
+            assert {word for word in arguments if "=" not in word} <= {*targets}, where
         elif program == "pip":
-            assert arguments[0] == "install", f"{page.name}:{line}: {command}"
+            assert arguments[0] == "install", where
         else:
-            assert program in ("sh", "python", ".venv/bin/python"), f"{page.name}:{line}: {command}"
+            assert program in ("sh", "python", ".venv/bin/python"), where
             script = next(word for word in arguments if word.endswith((".py", ".sh")))
-            assert (ROOT / script).is_file(), f"{page.name}:{line}: {command}"
+            assert (ROOT / script).is_file(), where
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -148,6 +149,26 @@ def test_links_lead_somewhere(page):
     prose = FENCE.sub("", page.read_text(encoding="utf-8"))
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose):
         assert (page.parent / target).exists(), target
+
+
+def test_the_check_of_the_site_finds_what_is_broken(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    faults = importlib.import_module("check_site").faults
+    assert faults(tmp_path) == [f"{tmp_path}: no pages"]
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "index.html").write_text('<p id="here"><code>[a][b]</code> <a href="#here">x</a></p>')
+    index = tmp_path / "index.html"
+    index.write_text('<a href="sub/#here">x</a> <a href="sub/index.html">x</a> <a href="https://example.org">x</a>')
+    assert faults(tmp_path) == []
+    index.write_text(
+        '<a href="gone.html">x</a> <a href="sub/#gone">x</a> <img src="https://example.org/a.png"> <p>[a][b]</p>'
+    )
+    assert faults(tmp_path) == [
+        "index.html: [a][b]: a reference to nothing",
+        "index.html: fetches https://example.org/a.png",
+        "index.html: gone.html: there is no such file",
+        "index.html: sub/#gone: there is no such anchor",
+    ]
 
 
 def test_the_gpu_script_measures_every_operation():

@@ -63,6 +63,13 @@ def attribute_inference(
             run.
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> result = sf.tasks.attribute_inference(graph, epochs=2, embedding_dim=16)
+        >>> result.mse > 0
+        True
     """
     arguments = {"valid": valid, "test": test}
     return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)

@@ -66,6 +66,15 @@ def link_prediction(
             run.
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> result = sf.tasks.link_prediction(graph, epochs=2, embedding_dim=16)
+        >>> 0 <= result.auc <= 1
+        True
+        >>> result.model.embed().shape
+        torch.Size([1797, 16])
     """
     arguments = {"valid": valid, "test": test}
     return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)

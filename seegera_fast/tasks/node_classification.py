@@ -68,6 +68,13 @@ def node_classification(
             of another run.
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> result = sf.tasks.node_classification(graph, epochs=2, embedding_dim=16, classifier_epochs=10)
+        >>> 0 <= result.accuracy <= 1
+        True
     """
     arguments = {"train": train, "valid": valid, "public": public}
     return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)

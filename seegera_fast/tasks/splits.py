@@ -72,6 +72,14 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
     Raises:
         TypeError: an argument of a wrong kind.
         ValueError: a ratio out of range, or fewer non-edges than wanted.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> split = sf.tasks.split_links(sf.datasets.load("digits"), valid=0.2, test=0.1)
+        >>> split.test_pos.shape, split.test_neg.shape
+        (torch.Size([1233, 2]), torch.Size([1233, 2]))
+        >>> split.train.num_edges
+        8639
     """
     _check_graph(graph)
     _check_ratios(valid=valid, test=test)
@@ -103,6 +111,13 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
     Raises:
         TypeError: an argument of a wrong kind.
         ValueError: a ratio out of range, or fewer zero entries than wanted.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> split = sf.tasks.split_features(graph, valid=0.1, test=0.2)
+        >>> split.train.features.nnz + len(split.valid_pos) + len(split.test_pos) == graph.features.nnz
+        True
     """
     _check_graph(graph)
     _check_ratios(valid=valid, test=test)
@@ -137,6 +152,12 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
     Raises:
         TypeError: an argument of a wrong kind.
         ValueError: a ratio out of range, or no labels.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> split = sf.tasks.split_nodes(sf.datasets.load("digits"), train=0.1, valid=0.1)
+        >>> len(split.train), len(split.valid), len(split.test)
+        (179, 179, 1439)
     """
     _check_graph(graph)
     _check_ratios(train=train, valid=valid)
