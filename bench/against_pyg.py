@@ -11,9 +11,10 @@ same function, and the script ends with an error where their numbers differ.
     ours, sampled     link_likelihood with as many non-edges
     ours, all pairs   link_likelihood
 
-Times are medians of calls in turn, in one process. Memory is the highest above that before the call, in a process of
-its own; it holds what a form keeps, such as the dense adjacency of the second. A form is left out where its memory on
-the graph before, scaled by n², is more than there is.
+Times are medians of calls in turn, in one process: of the seconds that pass, or with --clock cpu, for a machine that
+does other work, of those that the process computes, over all of its threads. Memory is the highest above that before
+the call, in a process of its own; it holds what a form keeps, such as the dense adjacency of the second. A form is left
+out where its memory on the graph before, scaled by n², is more than there is.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ import contextlib
 import ctypes
 import json
 import os
+import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from cases import load, medians, peak_of
+from cases import load, peak_of
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import seegera_fast as sf
 
 GIB = 1 << 30
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def edge_index_of(graph: sf.Graph) -> torch.Tensor:
@@ -126,6 +130,17 @@ def check_equal(calls: dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
 
 
+def medians(calls: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Median seconds of each call, taken in turn (A B A B), after one round that is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds + 1):
+        for name, function in calls.items():
+            start = clock()
+            function()
+            times[name].append(clock() - start)
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
+
+
 def available_memory() -> int:
     """Bytes that a new process can take without swapping, where the system says so, or else all there are."""
     try:
@@ -135,7 +150,7 @@ def available_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def measure_all(data: list[str], widths: list[int], rounds: int, limit: int) -> list[dict[str, object]]:
+def measure_all(data: list[str], widths: list[int], rounds: int, clock: str, limit: int) -> list[dict[str, object]]:
     """A record for each graph, width and form: seconds and bytes, or the bytes that were too many."""
     records: list[dict[str, object]] = []
     graphs = sorted((load(name) for name in data), key=lambda graph: graph.num_nodes)
@@ -149,7 +164,7 @@ def measure_all(data: list[str], widths: list[int], rounds: int, limit: int) -> 
             memory = {form: measure_memory(form, graph.name, width) for form in forms}
             calls = {form: call(form, edge_index, n, width) for form in forms}
             check_equal(calls)
-            seconds = medians(calls, rounds)
+            seconds = medians(calls, rounds, CLOCKS[clock])
             per_pair |= {form: memory[form] / n**2 for form in forms}
             records += [{**row, "form": form, "seconds": seconds[form], "bytes": memory[form]} for form in forms]
             records += [{**row, "form": form, "needed": size} for form, size in needed.items() if form not in forms]
@@ -176,17 +191,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", nargs="+", default=["cora", "computers", "physics"], help="data sets by name")
     parser.add_argument("--width", nargs="+", type=int, default=[64, 512], help="widths d of the embeddings")
     parser.add_argument("--rounds", type=int, default=5, help="calls of each form that are counted")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="which seconds are counted")
     parser.add_argument("--memory", type=float, help="GiB that a form may take; by default what is free")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     options = parser.parse_args(arguments)
     limit = available_memory() if options.memory is None else int(options.memory * GIB)
     load_before = os.getloadavg()[0]
-    records = measure_all(options.data, options.width, options.rounds, limit)
+    records = measure_all(options.data, options.width, options.rounds, options.clock, limit)
     print(table(records))
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         where = {
             "threads": torch.get_num_threads(),
+            "clock": options.clock,
             "load before": round(load_before, 2),
             "torch": torch.__version__,
             "instruction set": sf.backends.instruction_set(),

@@ -171,6 +171,25 @@ def test_the_check_of_the_site_finds_what_is_broken(tmp_path, monkeypatch):
     ]
 
 
+def test_the_comparison_with_pyg_compares_the_same_loss():
+    """In a process of its own, as below."""
+    code = """
+import against_pyg
+import seegera_fast as sf
+
+graph = sf.datasets.load("digits")
+edge_index = against_pyg.edge_index_of(graph)
+calls = {form: against_pyg.call(form, edge_index, graph.num_nodes, 8) for form in against_pyg.FORMS}
+against_pyg.check_equal(calls)
+for value, gradient in (call() for call in calls.values()):
+    print(float(value), tuple(gradient.shape))
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "bench", capture_output=True, text=True, check=True)
+    lines = found.stdout.splitlines()
+    assert len(lines) == 4
+    assert all(line.endswith(" (1797, 8)") for line in lines)
+
+
 def test_the_gpu_script_measures_every_operation():
     """sparse_matmul has a section of its own. In a process of its own: bench and tests both have a module `cases`."""
     code = "import device_operations; print(*device_operations.operation_cases())"
