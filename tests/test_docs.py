@@ -50,6 +50,7 @@ SHOWN = [
     sf.tasks.split_links,
     sf.tasks.split_features,
     sf.tasks.split_nodes,
+    *(getattr(ops, name) for name in ops.__all__),
 ]
 PACKAGE = Path(sf.__file__).parent
 MODULES = [

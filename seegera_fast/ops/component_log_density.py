@@ -43,6 +43,13 @@ def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.T
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> z, means, log_var = torch.zeros(4, 2, 3), torch.zeros(4, 5, 3), torch.zeros(4, 1, 3)  # J = 2, K = 3
+        >>> sf.ops.component_log_density(z, means, log_var).shape
+        torch.Size([2, 4])
     """
     checks.mixture(z, means, log_var)
     backend = backends.choose("component_log_density", z.device)

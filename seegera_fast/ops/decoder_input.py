@@ -77,6 +77,14 @@ def decoder_input(
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> z_nodes, z_features = torch.randn(graph.num_nodes, 1, 8), torch.randn(graph.num_features, 1, 8)
+        >>> sf.ops.decoder_input(graph.features, z_nodes, z_features, torch.randn(16, 4)).shape
+        torch.Size([1797, 1, 4])
     """
     checks.sparse("features", features)
     checks.tensor("z_nodes", z_nodes, shape=(features.shape[0], None, None))

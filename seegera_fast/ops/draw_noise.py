@@ -50,6 +50,13 @@ def draw_noise(
     Raises:
         TypeError, ValueError: an argument of a wrong kind, a size below 1 (``noise_dim`` may be 0), or a probability
             outside [0, 1].
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> noise = sf.ops.draw_noise(0, num_rows=4, num_draws=2, noise_dim=3)
+        >>> noise.shape, noise.unique()
+        (torch.Size([4, 2, 3]), tensor([0., 1.]))
     """
     checks.seed(seed, None if device is None else torch.device(device))
     checks.positive("num_rows", num_rows)

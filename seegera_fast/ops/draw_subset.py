@@ -49,6 +49,11 @@ def draw_subset(
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, or more chosen than there are.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> int(sf.ops.draw_subset(0, count=10, chosen=3).sum())
+        3
     """
     checks.seed(seed, None if device is None else torch.device(device))
     checks.whole("count", count)

@@ -37,6 +37,12 @@ def dropout(values: torch.Tensor, rate: float, seed: int | torch.Tensor) -> torc
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size or range.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> sf.ops.dropout(torch.ones(4, 1, 8), rate=0.5, seed=0).unique()
+        tensor([0., 2.])
     """
     checks.tensor("values", values, ndim=3)
     checks.probability("rate", rate)

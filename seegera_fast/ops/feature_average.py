@@ -28,6 +28,14 @@ def feature_average(features: SparseMatrix, values: torch.Tensor, *, to: str = "
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> features = sf.SparseMatrix.from_any(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+        >>> values = torch.tensor([[[2.0]], [[4.0]]])  # [n, S, d]: one number for each of two nodes
+        >>> sf.ops.feature_average(features, values).flatten()
+        tensor([3., 4.])
     """
     checks.sparse("features", features)
     checks.choice("to", to, ("features", "nodes"))

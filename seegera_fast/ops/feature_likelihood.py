@@ -117,6 +117,14 @@ def feature_likelihood(
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> hidden, weight = torch.randn(graph.num_nodes, 1, 8), torch.randn(8, graph.num_features)
+        >>> sf.ops.feature_likelihood(hidden, weight, graph.features, likelihood="mse").shape
+        torch.Size([1])
     """
     checks.tensor("hidden", hidden, ndim=3, half="feature_likelihood")
     checks.positive("hidden's number of samples", hidden.shape[1])

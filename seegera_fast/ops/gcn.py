@@ -79,6 +79,14 @@ def gcn(
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> hidden, weight = torch.randn(graph.num_nodes, 2, 8), torch.randn(8, 4)  # two draws
+        >>> sf.ops.gcn(graph.propagation, hidden, weight, dropout=0.5, seed=0).shape
+        torch.Size([1797, 2, 4])
     """
     checks.tensor("hidden", hidden, ndim=3)
     checks.propagation(propagation, hidden.shape[0])

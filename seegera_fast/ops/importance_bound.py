@@ -49,6 +49,13 @@ def importance_bound(
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> log_likelihood, log_prior, log_mixture = torch.tensor([-3.0, -3.0]), torch.zeros(2), torch.zeros(2)
+        >>> sf.ops.importance_bound(log_likelihood, log_prior, log_mixture)
+        tensor(-3.)
     """
     checks.tensor("log_likelihood", log_likelihood, ndim=1)
     checks.positive("log_likelihood's number of samples", log_likelihood.shape[0])

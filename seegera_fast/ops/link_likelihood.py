@@ -71,6 +71,16 @@ def link_likelihood(
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range; more negatives than there are
             non-edges, or none to draw.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> adjacency = sf.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]))
+        >>> z = torch.zeros(3, 1, 2, requires_grad=True)  # one sample
+        >>> log_p = sf.ops.link_likelihood(z, adjacency)
+        >>> log_p.shape
+        torch.Size([1])
+        >>> (-log_p.sum()).backward()
     """
     checks.tensor("z", z, ndim=3, half="link_likelihood")
     checks.positive("z's number of samples", z.shape[1])

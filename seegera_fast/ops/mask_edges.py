@@ -39,6 +39,13 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size or device, or more edges removed than there are.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> masked = sf.ops.mask_edges(*graph.with_self_loops(), num_removed=339, seed=0)
+        >>> masked.nnz == 2 * (graph.num_edges - 339) + graph.num_nodes
+        True
     """
     checks.sparse("looped", looped)
     num_nodes = looped.shape[0]

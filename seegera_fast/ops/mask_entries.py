@@ -38,6 +38,13 @@ def mask_entries(matrix: SparseMatrix, num_removed: int, seed: int | torch.Tenso
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, or more entries removed than there are.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> matrix = sf.SparseMatrix.from_any(torch.ones(3, 4))
+        >>> int(sf.ops.mask_entries(matrix, num_removed=5, seed=0).values.sum())
+        7
     """
     checks.sparse("matrix", matrix)
     checks.whole("num_removed", num_removed, most=matrix.nnz)

@@ -50,6 +50,13 @@ def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor)
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> z, means, log_var = torch.zeros(4, 2, 3), torch.zeros(4, 5, 3), torch.zeros(4, 1, 3)  # J = 2, K = 3
+        >>> sf.ops.mixture_density(z, means, log_var)
+        tensor([-11.0273, -11.0273])
     """
     checks.mixture(z, means, log_var)
     backend = backends.choose("mixture_density", z.device)

@@ -78,6 +78,14 @@ def noisy_gcn(
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> weight, noise_weight = torch.randn(graph.num_features, 4), torch.randn(5, 4)
+        >>> sf.ops.noisy_gcn(graph.propagation, graph.features, weight, noise_weight, num_draws=2, seed=0).shape
+        torch.Size([1797, 2, 4])
     """
     checks.sparse("features", features)
     checks.propagation(propagation, features.shape[0])

@@ -49,6 +49,14 @@ def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> mean, log_var = torch.zeros(4, 2, 3), torch.zeros(4, 1, 3)
+        >>> sample = sf.ops.reparameterize(mean, log_var, seed=0)
+        >>> torch.equal(sample, sf.ops.reparameterize(mean, log_var, seed=0))
+        True
     """
     checks.tensor("mean", mean, ndim=3)
     checks.positive("mean's number of samples", mean.shape[1])

@@ -39,6 +39,14 @@ def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
     Raises:
         TypeError: not a SparseMatrix or a tensor, or two dtypes.
         ValueError: sizes or devices that don't match.
+
+    Example:
+        >>> import torch
+        >>> import seegera_fast as sf
+        >>> matrix = sf.SparseMatrix.from_any(torch.tensor([[0.0, 2.0], [1.0, 0.0]]))
+        >>> sf.ops.sparse_matmul(matrix, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor([[6., 8.],
+                [1., 2.]])
     """
     checks.sparse("matrix", matrix)
     checks.tensor("dense", dense)
