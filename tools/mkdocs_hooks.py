@@ -27,7 +27,7 @@ ATTACHED = ("LICENSE", "CITATION.cff")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The files of the site: those of the repository in place of those of docs_dir, and the theme's."""
+    """The files of the site: those of the repository, instead of those of docs_dir, and the theme's."""
     for file in [*files.documentation_pages(), *files.media_files()]:
         if file.src_dir == config.docs_dir:
             files.remove(file)
