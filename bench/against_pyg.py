@@ -24,14 +24,13 @@ import contextlib
 import ctypes
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from cases import load, peak_of
+from steps import load, medians, peak_of
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import seegera_fast as sf
@@ -128,17 +127,6 @@ def check_equal(calls: dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]
     if {"PyG, all pairs", "ours, all pairs"} <= calls.keys():
         for got, want in zip(calls["ours, all pairs"](), calls["PyG, all pairs"](), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
-
-
-def medians(calls: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Median seconds of each call, taken in turn (A B A B), after one round that is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds + 1):
-        for name, function in calls.items():
-            start = clock()
-            function()
-            times[name].append(clock() - start)
-    return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 
 def available_memory() -> int:

@@ -104,15 +104,17 @@ def check_same_numbers(graph: sf.Graph, config: sf.SeeGeraConfig) -> None:
             raise RuntimeError(f"{kind.__name__} and seegera_fast differ: {worst} by {errors[worst]:.1e}")
 
 
-def medians(calls: dict[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
+def medians(
+    calls: dict[str, Callable[[], object]], rounds: int = 5, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Median seconds of each call, taken in turn (A B A B), after one round that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds + 1):
         for name, call in calls.items():
-            start = time.perf_counter()
+            start = clock()
             call()
             if turn:
-                times[name].append(time.perf_counter() - start)
+                times[name].append(clock() - start)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -116,7 +116,7 @@ def test_commands_are_understood(page):
 def test_blocks_say_what_they_are(page):
     """python and sh are run or parsed above; what is neither is text."""
     text = page.read_text(encoding="utf-8")
-    allowed = {"python", "sh", "text"} | ({"cpp"} if page.name == "CONTRIBUTING.md" else set())
+    allowed = {"python", "sh", "text"} | ({"cpp", "diff"} if page.name == "CONTRIBUTING.md" else set())
     assert {match[1] for match in FENCE.finditer(text)} <= allowed
     assert not re.search(r"\n\n    \S", re.sub(r"^ *([-*]|\d+\.) .*(\n\n? +.*)*", "", FENCE.sub("", text), flags=re.M))
 
@@ -173,7 +173,7 @@ def test_the_check_of_the_site_finds_what_is_broken(tmp_path, monkeypatch):
 
 
 def test_the_comparison_with_pyg_compares_the_same_loss():
-    """In a process of its own, as below."""
+    """In a process of its own, with the modules of bench."""
     code = """
 import against_pyg
 import seegera_fast as sf
@@ -189,10 +189,3 @@ for value, gradient in (call() for call in calls.values()):
     lines = found.stdout.splitlines()
     assert len(lines) == 4
     assert all(line.endswith(" (1797, 8)") for line in lines)
-
-
-def test_the_gpu_script_measures_every_operation():
-    """sparse_matmul has a section of its own. In a process of its own: bench and tests both have a module `cases`."""
-    code = "import device_operations; print(*device_operations.operation_cases())"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "bench", capture_output=True, text=True, check=True)
-    assert {*found.stdout.split(), "sparse_matmul"} == set(ops.__all__)

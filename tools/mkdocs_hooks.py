@@ -18,7 +18,6 @@ SOURCES = (
     "docs/api/*.md",
     "docs/*.css",
     "docs/results/*.png",
-    "bench/results/*.md",
     "bench/results/*/*.md",
     "bench/results/*/*.png",
 )
