@@ -44,6 +44,8 @@ def standard_normal_density(z: torch.Tensor) -> torch.Tensor:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
 
     Example:
+        >>> import torch
+        >>> import seegera_fast as sf
         >>> z = torch.zeros(3, 2, 4)
         >>> sf.ops.standard_normal_density(z)  # -0.5 * 3 * 4 * log(2 pi), for each of two samples
         tensor([-11.0273, -11.0273])
