@@ -12,25 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from .costs import Costs
 from .sparse_matrix import SparseMatrix
-
-
-class Costs(NamedTuple):
-    """What kernels cost, in the time of a multiply-add of a dense product: where an operation has two forms.
-
-    Attributes:
-        sparse: one multiply-add of the sparse products of feature_likelihood.
-        entry: one entry of a tile of its outputs.
-        averaging: one multiply-add of the sparse products of decoder_input.
-    """
-
-    sparse: float
-    entry: float
-    averaging: float
 
 
 @dataclass(eq=False)

@@ -29,8 +29,9 @@ LAYERS = (
     ("kernels",),
     ("reference",),
     ("checks", "backends", "registry"),
-    ("kernels.cpu",),
-    ("graph", "sparse_matrix", "convert", "seeds", "sampling"),
+    # What the columns tell Python: layouts, costs.
+    ("kernels.cpu", "kernels.triton.costs"),
+    ("graph", "sparse_matrix", "convert", "seeds", "sampling", "costs"),
     ("support", "version"),
 )
 HEIGHT = {name: -number for number, layer in enumerate(LAYERS) for name in layer}

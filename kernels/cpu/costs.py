@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seegera_fast.backends import Costs
+from seegera_fast.costs import Costs
 
 # `entry` and `sparse`: measured on six data sets at widths 64 and 512, on two cores of a processor whose name was not
 # kept. How `averaging` was found was not kept either.

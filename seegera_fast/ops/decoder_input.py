@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import backends, checks, reference
-from ..backends import Costs
+from ..costs import Costs
 from ..reference.random import threshold
 from ..registry import Operator
 from ..seeds import seed_tensor
