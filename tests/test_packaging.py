@@ -21,8 +21,6 @@ pytest.importorskip("setuptools", minversion="77")
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = Path(sysconfig.get_path("purelib"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++").split()[0], "g++", "clang++"))), None)
-# What the tests share is made once, so they stay in one process.
-pytestmark = pytest.mark.xdist_group("packaging")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 # Says what is installed where, as seen from a folder that holds no sources, then calls an operation twice and lists the
@@ -102,6 +100,25 @@ def sdist(tree, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def unpacked(sdist, tmp_path_factory):
+    """The sdist in a folder, which is built once: what is built there later finds the objects."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (tree,) = folder.iterdir()
+    # What an isolated build leaves: a cache whose programs went away with its environment. Its generator is not the
+    # one in use, so that a build that keeps the cache fails.
+    stale = tree / "build" / "native" / "CMakeCache.txt"
+    stale.parent.mkdir(parents=True)
+    gone = folder / "gone"
+    stale.write_text(
+        f"CMAKE_GENERATOR:INTERNAL=Unix Makefiles\nCMAKE_MAKE_PROGRAM:FILEPATH={gone}\nCMAKE_COMMAND:INTERNAL={gone}\n"
+        f"CMAKE_CXX_COMPILER:FILEPATH={gone}\nCMAKE_HOME_DIRECTORY:INTERNAL={tree}\n"
+    )
+    return tree
+
+
+@pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
     """The C++ compiler without its optimisation: half the time, and the kernels' speed does not matter here."""
     return script(tmp_path_factory.mktemp("compiler") / "c++", f'exec {shlex.quote(COMPILER)} "$@" -O0')
@@ -163,9 +180,9 @@ def test_sdist_holds_the_sources(sdist):
 
 
 @needs_compiler
-def test_wheel_from_sdist(sdist, environment, compiler, tmp_path):
+def test_wheel_from_sdist(unpacked, environment, compiler, tmp_path):
     wheels = tmp_path / "wheels"
-    command = [environment.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, sdist]
+    command = [environment.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, unpacked]
     succeed(command, cwd=environment.elsewhere, SEEGERA_CUDA="0", CXX=compiler)
     (wheel,) = wheels.iterdir()
     assert "-cp310-abi3-" in wheel.name
@@ -189,27 +206,20 @@ def test_wheel_from_sdist(sdist, environment, compiler, tmp_path):
 
 
 @needs_compiler
-def test_editable_install(tree, environment, compiler):
-    # What an isolated build leaves: a cache whose programs went away with its environment. Its generator is not the
-    # one in use, so that a build that keeps the cache fails.
-    stale = tree / "build" / "native" / "CMakeCache.txt"
-    stale.parent.mkdir(parents=True, exist_ok=True)
-    gone = environment.folder / "gone"
-    stale.write_text(
-        f"CMAKE_GENERATOR:INTERNAL=Unix Makefiles\nCMAKE_MAKE_PROGRAM:FILEPATH={gone}\nCMAKE_COMMAND:INTERNAL={gone}\n"
-        f"CMAKE_CXX_COMPILER:FILEPATH={gone}\nCMAKE_HOME_DIRECTORY:INTERNAL={tree}\n"
-    )
-    environment.install("--editable", tree, SEEGERA_CUDA="0", CXX=compiler)
+def test_editable_install(unpacked, environment, compiler):
+    environment.install("--editable", unpacked, SEEGERA_CUDA="0", CXX=compiler)
     folder, triton, found = environment.inspect()
-    assert folder == tree / "seegera_fast"
-    assert triton == tree / "kernels" / "triton" / "sparse_matmul.py"
-    assert found.pop("searched") == [str(folder / "kernels"), str(tree / "kernels")]
+    assert folder == unpacked / "seegera_fast"
+    assert triton == unpacked / "kernels" / "triton" / "sparse_matmul.py"
+    assert found.pop("searched") == [str(folder / "kernels"), str(unpacked / "kernels")]
     assert found == WORKS
 
     # The strict mode links files instead of naming the folder, and builds nothing anew.
-    environment.install("--editable", tree, "--config-settings", "editable_mode=strict", SEEGERA_CUDA="0", CXX=compiler)
+    environment.install(
+        "--editable", unpacked, "--config-settings", "editable_mode=strict", SEEGERA_CUDA="0", CXX=compiler
+    )
     folder, triton, found = environment.inspect()
-    assert tree / "build" in folder.parents
+    assert unpacked / "build" in folder.parents
     assert triton.is_file()
     assert found.pop("searched") == [str(folder / "kernels")]
     assert found == WORKS

@@ -17,9 +17,6 @@ import torch
 from cases import DTYPES, LAYOUTS, laid_out
 from tolerances import assert_close, assert_same_bits
 
-# What the tests share is made once, so they stay in one process.
-pytestmark = pytest.mark.xdist_group("triton_sparse_matmul")
-
 # The number of non-zeros above which a row is a hub.
 CHUNK = 256
 
