@@ -55,10 +55,13 @@ run: $(VENV)/.installed $(VENV)/.native
 test: $(VENV)/.extra-test $(VENV)/.native
 	@$(PHASE) tests $(PYTEST) -m 'not device' tests $(ARGS)
 
+# Tests that pass through the same lines of Python for whatever instruction set.
+FOR_ANY_ISA = operators_are_sound or compiles_whole or second_derivatives or no_gradient_wanted or inductor
+
 # Kernels that an ordinary run of the tests leaves out: those for a processor without AVX, and Triton's, which Triton's
 # interpreter runs here whether there is a GPU or not.
 test-kernels: $(VENV)/.extra-test $(VENV)/.native
-	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PYTEST) -q -k cpu $(CPU_TESTS)
+	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PYTEST) -q -k 'cpu and not ($(FOR_ANY_ISA))' $(CPU_TESTS)
 	@if $(PY) -c 'import triton' 2>/dev/null; then \
 		$(PHASE) 'Triton kernels, interpreted' env TRITON_INTERPRET=1 $(PYTEST) -q -k triton $(TRITON_TESTS); \
 	else echo 'Triton is not installed: its kernels were not run'; fi
