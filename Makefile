@@ -25,16 +25,17 @@ TRITON_TESTS := $(wildcard $(patsubst kernels/triton/%.py,tests/test_%.py,$(wild
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help run test test-kernels bench check lint site format native sanitize clean distclean
+.PHONY: help run test test-kernels test-device bench check lint site format native sanitize clean distclean
 
 help:
 	@echo 'make run              set up, then train SeeGera for link prediction on the digits graph; results in runs/digits'
 	@echo 'make run DATA=cora    the same on cora, citeseer, pubmed, photo, computers, cs or physics; results in runs/cora'
 	@echo '                      ARGS="--epochs 50" hands further options to `seegera-fast train`'
-	@echo 'make test             set up, then run all tests; ARGS="-k sparse_matmul" hands options to pytest'
+	@echo 'make test             set up, then run the tests; ARGS="-k sparse_matmul" hands options to pytest'
 	@echo 'make test-kernels     the kernel tests on the base instruction set, and on Triton'"'"'s interpreter'
+	@echo 'make test-device      what the GPU kernels take, compiled without a GPU, and a rehearsal of bench/device.sh'
 	@echo 'make bench            set up, then run the benchmarks and print their table'
-	@echo 'make check            all that CI runs: lint, native, site, test-kernels, test'
+	@echo 'make check            all that CI runs: lint, native, site, test-kernels, test-device, test'
 	@echo 'make lint             ruff and clang-format, changing nothing; make format lets them change files'
 	@echo 'make native           build the native libraries in place and say which backends are available'
 	@echo 'make sanitize         build with the address and undefined-behaviour sanitizers, run the CPU kernel tests under them'
@@ -52,15 +53,22 @@ run: $(VENV)/.installed $(VENV)/.native
 	@$(PHASE) 'training on $(DATA)' $(PY) -m seegera_fast train --data $(DATA) --out runs/$(DATA) $(ARGS)
 
 test: $(VENV)/.extra-test $(VENV)/.native
-	@$(PHASE) tests $(PYTEST) tests $(ARGS)
+	@$(PHASE) tests $(PYTEST) -m 'not device' tests $(ARGS)
+
+# Tests that pass through the same lines of Python for whatever instruction set.
+FOR_ANY_ISA = operators_are_sound or compiles_whole or second_derivatives or no_gradient_wanted or inductor
 
 # Kernels that an ordinary run of the tests leaves out: those for a processor without AVX, and Triton's, which Triton's
 # interpreter runs here whether there is a GPU or not.
 test-kernels: $(VENV)/.extra-test $(VENV)/.native
-	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PYTEST) -q -k cpu $(CPU_TESTS)
+	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PYTEST) -q -k 'cpu and not ($(FOR_ANY_ISA))' $(CPU_TESTS)
 	@if $(PY) -c 'import triton' 2>/dev/null; then \
 		$(PHASE) 'Triton kernels, interpreted' env TRITON_INTERPRET=1 $(PYTEST) -q -k triton $(TRITON_TESTS); \
 	else echo 'Triton is not installed: its kernels were not run'; fi
+
+# The resource tables of the GPU kernels, which need nvcc and Triton, and the script for a machine with a GPU.
+test-device: $(VENV)/.extra-test $(VENV)/.native
+	@$(PHASE) 'code for GPUs' $(PYTEST) -q -m device tests
 
 bench: $(VENV)/.extra-bench $(VENV)/.native
 	@$(PHASE) benchmarks $(PY) bench/report.py $(ARGS)
@@ -70,6 +78,7 @@ check: $(VENV)/.extra-test,lint,docs
 	@$(MAKE) --no-print-directory native
 	@$(MAKE) --no-print-directory site
 	@$(MAKE) --no-print-directory test-kernels
+	@$(MAKE) --no-print-directory test-device
 	@$(MAKE) --no-print-directory test
 
 lint: $(VENV)/.extra-lint

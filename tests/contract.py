@@ -56,6 +56,10 @@ def columns(operation: str, *, compiled: bool = False) -> list[Any]:
     ]
 
 
+def _is_reference(parameter: Any) -> bool:
+    return parameter.values[0] is not None and parameter.values[0].backend == "reference"
+
+
 def converted(arguments: Arguments, dtype: torch.dtype, device: str = "cpu") -> Arguments:
     """The arguments with all floating tensors and matrices in a dtype, on a device."""
 
@@ -274,6 +278,16 @@ class Operation:
             "refusal": lambda: [pytest.param(refusal, id=refusal.name) for refusal in cls.refusals],
             "seed": lambda: [3, -5, 2**63 - 1, -(2**63)],
         }
+        if {"column", "case"} <= set(metafunc.fixturenames):
+            # The reference is held against the independent definition in every case; against itself a few will do.
+            pairs = [
+                pytest.param(*column.values, case, id=f"{column.id}-{case}", marks=column.marks)
+                for column in values.pop("column")()
+                for case in chosen
+                if case in (*cls.typical, *cls.smooth) or not _is_reference(column)
+            ]
+            metafunc.parametrize(("column", "case"), pairs)
+            del values["case"]
         for name, make in values.items():
             if name in metafunc.fixturenames:
                 metafunc.parametrize(name, make())
@@ -322,8 +336,16 @@ class Operation:
         return cls.outcome(getattr(reference, cls.operation), converted(arguments, torch.float64), **options)
 
     @classmethod
-    def compare(cls, got: dict[str, torch.Tensor], arguments: Arguments, dtype: torch.dtype, **options: Any) -> None:
-        want = cls.expected(arguments, **options)
+    def compare(
+        cls,
+        got: dict[str, torch.Tensor],
+        arguments: Arguments,
+        dtype: torch.dtype,
+        want: dict[str, torch.Tensor] | None = None,
+        **options: Any,
+    ) -> None:
+        if want is None:
+            want = cls.expected(arguments, **options)
         assert got.keys() == want.keys()
         for name, value in got.items():
             assert value.dtype == dtype, f"{name}: {value.dtype}, want {dtype}"
@@ -337,12 +359,23 @@ class Operation:
         assert_close(got, self.slow(**arguments), terms=self.terms(arguments), name=self.operation)
 
     def test_equals_the_reference(self, column, dtype, case):
-        """Values and gradients, finite, in the right dtype and on the right device; the inputs stay as they were."""
+        """Values and gradients, finite, in the right dtype and on the right device; the inputs stay as they were.
+
+        New memory is full of NaN, both what torch hands out and what the allocator gets back: every element is written.
+        """
         arguments = converted(self.cases[case](), dtype, column.device)
         before = {name: value.clone() for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-        got = self.outcome(self.on(column), arguments)
+        want = self.expected(arguments)
+        for size in {*(value.numel() for value in want.values()), *(1 << k for k in range(4, 17))}:
+            torch.full((size,), float("nan"), dtype=dtype, device=column.device)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            assert torch.empty(1).isnan().all()
+            got = self.outcome(self.on(column), arguments)
+        finally:
+            torch.use_deterministic_algorithms(False)
         assert all(value.device.type == column.device for value in got.values())
-        self.compare(got, arguments, dtype)
+        self.compare(got, arguments, dtype, want)
         for name, value in before.items():
             assert_same_bits(arguments[name], value, name=name)
 
@@ -365,6 +398,7 @@ class Operation:
             got = self.outcome(self.on(column), arguments, wanted=(name,))
             self.compare(got, arguments, torch.float32, wanted=(name,))
 
+    test_each_gradient_alone.compiled_only = True
     test_each_gradient_alone.case_set = "typical"
 
     def test_layouts(self, column, layout, case):
@@ -388,6 +422,7 @@ class Operation:
         for name, value in constant(function, arguments).items():
             assert_close(value, want[name], terms=self.terms(plain), name=f"{name} under a constant gradient")
 
+    test_layouts.compiled_only = True
     test_layouts.case_set = "typical"
 
     def test_no_gradient_wanted(self, column, case):
@@ -400,6 +435,7 @@ class Operation:
         with torch.inference_mode():
             assert_same_bits(self.on(column)(**arguments), plain)
 
+    test_no_gradient_wanted.compiled_only = True
     test_no_gradient_wanted.case_set = "typical"
 
     def test_refusals(self, refusal):
@@ -447,23 +483,6 @@ class Operation:
         self.compare(first, arguments, torch.float32)
 
     test_same_bits_again_and_with_other_threads.compiled_only = True
-
-    def test_every_element_is_written(self, column, case):
-        """New memory is full of NaN, both what torch hands out and what the allocator gets back."""
-        arguments = converted(self.cases[case](), torch.float32, column.device)
-        function = self.on(column)
-        sizes = [value.numel() for value in self.outcome(function, arguments).values()]
-        for size in {*sizes, *(1 << k for k in range(4, 17))}:
-            torch.full((size,), float("nan"), device=column.device)
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        try:
-            assert torch.empty(1).isnan().all()
-            got = self.outcome(function, arguments)
-        finally:
-            torch.use_deterministic_algorithms(False)
-        self.compare(got, arguments, torch.float32)
-
-    test_every_element_is_written.compiled_only = True
 
     def test_operators_are_sound(self, column, case, monkeypatch):
         """opcheck on every operator that the operation and its gradient call, with the arguments they get."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ahead_of_time
 import pytest
 
+pytestmark = pytest.mark.device
 needs_nvcc = pytest.mark.skipif(ahead_of_time.find_nvcc() is None, reason="nvcc, the CUDA compiler, is not installed")
 needs_triton = pytest.mark.skipif(not ahead_of_time.has_triton(), reason="Triton is not installed")
 

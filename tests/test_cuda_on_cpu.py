@@ -26,7 +26,6 @@ FLAGS = "-std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Wno-unknown
 SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=all"
 
 pytestmark = [
-    pytest.mark.xdist_group("cuda_on_cpu"),
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux" or COMPILER is None, reason="needs Linux and a C++ compiler"),
 ]
@@ -44,19 +43,22 @@ def succeed(command, **environment):
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory):
-    """Source -> object file, compiled once for each content of the sources."""
+def objects():
+    """Source -> object file, compiled once for each content of the source and the headers, compiler and flags."""
     sources = [*sorted(KERNELS.glob("*.cu")), FOLDER / "faults.cu", FOLDER / "threads.cpp"]
-    read = [*sources, *sorted(KERNELS.glob("common/*")), FOLDER / "cuda_runtime.h", TORCH / "version.py"]
-    content = hashlib.sha256(b"".join(path.read_bytes() for path in read)).hexdigest()[:16]
-    folder = tmp_path_factory.getbasetemp().parent / f"cuda_on_cpu-{content}"
-    folder.mkdir(exist_ok=True)
+    headers = [*sorted(KERNELS.glob("common/*")), FOLDER / "cuda_runtime.h", TORCH / "version.py"]
+    folder = ROOT / "build" / "cuda_on_cpu"
+    folder.mkdir(parents=True, exist_ok=True)
     common = [COMPILER, *FLAGS.split(), *SANITIZE.split(), "-DUSE_CUDA", "-DTORCH_TARGET_VERSION=0x020b000000000000"]
     common += ["-isystem", TORCH / "include", f"-I{FOLDER}", f"-I{KERNELS}", "-include", FOLDER / "cuda_runtime.h"]
+    asked = run([COMPILER, "--version"]).stdout + shlex.join(map(str, common))
 
     def compiled(source):
-        target = folder / f"{source.stem}.o"
+        read = b"".join(path.read_bytes() for path in (source, *headers)) + asked.encode()
+        target = folder / f"{source.stem}-{hashlib.sha256(read).hexdigest()[:16]}.o"
         if not target.exists():
+            for older in folder.glob(f"{source.stem}-*.o"):
+                older.unlink(missing_ok=True)
             temporary = target.with_suffix(f".{os.getpid()}.o")
             succeed([*common, "-x", "c++", "-c", source, "-o", temporary])
             temporary.replace(target)

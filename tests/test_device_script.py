@@ -14,6 +14,7 @@ import pytest
 
 from seegera_fast import ops
 
+pytestmark = pytest.mark.device
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 SCRIPT = BENCH / "device.sh"
 

@@ -21,8 +21,6 @@ pytest.importorskip("setuptools", minversion="77")
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = Path(sysconfig.get_path("purelib"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++").split()[0], "g++", "clang++"))), None)
-# What the tests share is made once, so they stay in one process.
-pytestmark = pytest.mark.xdist_group("packaging")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 # Says what is installed where, as seen from a folder that holds no sources, then calls an operation twice and lists the
@@ -102,9 +100,47 @@ def sdist(tree, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def unpacked(sdist, tmp_path_factory):
+    """The sdist in a folder, which is built once: what is built there later finds the objects."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (tree,) = folder.iterdir()
+    # What an isolated build leaves: a cache whose programs went away with its environment. Its generator is not the
+    # one in use, so that a build that keeps the cache fails.
+    stale = tree / "build" / "native" / "CMakeCache.txt"
+    stale.parent.mkdir(parents=True)
+    gone = folder / "gone"
+    stale.write_text(
+        f"CMAKE_GENERATOR:INTERNAL=Unix Makefiles\nCMAKE_MAKE_PROGRAM:FILEPATH={gone}\nCMAKE_COMMAND:INTERNAL={gone}\n"
+        f"CMAKE_CXX_COMPILER:FILEPATH={gone}\nCMAKE_HOME_DIRECTORY:INTERNAL={tree}\n"
+    )
+    return tree
+
+
+@pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
-    """The C++ compiler without its optimisation: half the time, and the kernels' speed does not matter here."""
-    return script(tmp_path_factory.mktemp("compiler") / "c++", f'exec {shlex.quote(COMPILER)} "$@" -O0')
+    """The C++ compiler without its optimisation, since the kernels' speed does not matter here.
+
+    Where the checkout has been built since its sources were changed, only one operation is compiled; the objects of
+    the others are copied from there.
+    """
+    built = ROOT / "build" / "native"
+    sources = [
+        ROOT / "CMakeLists.txt",
+        *(p for p in (ROOT / "kernels" / "cpu").rglob("*.*") if p.suffix in (".cpp", ".h")),
+    ]
+    newest = max(path.stat().st_mtime for path in sources)
+    library = built / "_C.so"
+    copied = f"""
+for word; do [ "$last" = -o ] && object=$word; last=$word; done
+case "$object" in
+    */draw_noise.cpp.o) ;;
+    CMakeFiles/*.cpp.o) [ -f "{built}/$object" ] && exec cp "{built}/$object" "$object" ;;
+esac"""
+    fresh = library.is_file() and library.stat().st_mtime > newest
+    text = f'{copied if fresh else ""}\nexec {shlex.quote(COMPILER)} "$@" -O0'
+    return script(tmp_path_factory.mktemp("compiler") / "c++", text)
 
 
 def script(path, text):
@@ -114,20 +150,15 @@ def script(path, text):
 
 
 class Environment:
-    """A fresh virtual environment that sees the packages of the running one, except this project."""
+    """A fresh virtual environment that sees the packages in a folder."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, packages):
         self.folder = folder
         venv.create(folder / "env", with_pip=False, symlinks=True)
         scripts = "Scripts" if os.name == "nt" else "bin"
         self.python = folder / "env" / scripts / "python"
         self.elsewhere = folder / "elsewhere"
         self.elsewhere.mkdir()
-        packages = folder / "packages"
-        packages.mkdir()
-        for entry in PACKAGES.iterdir():
-            if "seegera" not in entry.name and entry.suffix != ".pth" and not entry.name.startswith("__editable__"):
-                (packages / entry.name).symlink_to(entry)
         place = "import sysconfig; print(sysconfig.get_path('purelib'))"
         self.site = Path(succeed([self.python, "-c", place], cwd=folder).strip())
         (self.site / "packages.pth").write_text(f"{packages}\n")
@@ -142,15 +173,26 @@ class Environment:
         return Path(found.pop("folder")), Path(found.pop("triton")), found
 
 
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """The packages of the running environment, except this project: one folder, so that all builds see one torch."""
+    folder = tmp_path_factory.mktemp("packages")
+    for entry in PACKAGES.iterdir():
+        if "seegera" not in entry.name and entry.suffix != ".pth" and not entry.name.startswith("__editable__"):
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
 @pytest.fixture
-def environment(tmp_path):
-    return Environment(tmp_path)
+def environment(tmp_path, packages):
+    return Environment(tmp_path, packages)
 
 
 def test_sdist_holds_the_sources(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = [p.relative_to(ROOT) for p in (ROOT / "kernels").rglob("*.*") if p.suffix in (".cpp", ".cu", ".h", ".py")]
+    kinds = (".cpp", ".h", ".cu", ".cuh", ".py")
+    sources = [p.relative_to(ROOT) for p in (ROOT / "kernels").rglob("*.*") if p.suffix in kinds]
     wanted = {
         "CMakeLists.txt",
         "LICENSE",
@@ -163,9 +205,9 @@ def test_sdist_holds_the_sources(sdist):
 
 
 @needs_compiler
-def test_wheel_from_sdist(sdist, environment, compiler, tmp_path):
+def test_wheel_from_sdist(unpacked, environment, compiler, tmp_path):
     wheels = tmp_path / "wheels"
-    command = [environment.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, sdist]
+    command = [environment.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, unpacked]
     succeed(command, cwd=environment.elsewhere, SEEGERA_CUDA="0", CXX=compiler)
     (wheel,) = wheels.iterdir()
     assert "-cp310-abi3-" in wheel.name
@@ -189,27 +231,20 @@ def test_wheel_from_sdist(sdist, environment, compiler, tmp_path):
 
 
 @needs_compiler
-def test_editable_install(tree, environment, compiler):
-    # What an isolated build leaves: a cache whose programs went away with its environment. Its generator is not the
-    # one in use, so that a build that keeps the cache fails.
-    stale = tree / "build" / "native" / "CMakeCache.txt"
-    stale.parent.mkdir(parents=True, exist_ok=True)
-    gone = environment.folder / "gone"
-    stale.write_text(
-        f"CMAKE_GENERATOR:INTERNAL=Unix Makefiles\nCMAKE_MAKE_PROGRAM:FILEPATH={gone}\nCMAKE_COMMAND:INTERNAL={gone}\n"
-        f"CMAKE_CXX_COMPILER:FILEPATH={gone}\nCMAKE_HOME_DIRECTORY:INTERNAL={tree}\n"
-    )
-    environment.install("--editable", tree, SEEGERA_CUDA="0", CXX=compiler)
+def test_editable_install(unpacked, environment, compiler):
+    environment.install("--editable", unpacked, SEEGERA_CUDA="0", CXX=compiler)
     folder, triton, found = environment.inspect()
-    assert folder == tree / "seegera_fast"
-    assert triton == tree / "kernels" / "triton" / "sparse_matmul.py"
-    assert found.pop("searched") == [str(folder / "kernels"), str(tree / "kernels")]
+    assert folder == unpacked / "seegera_fast"
+    assert triton == unpacked / "kernels" / "triton" / "sparse_matmul.py"
+    assert found.pop("searched") == [str(folder / "kernels"), str(unpacked / "kernels")]
     assert found == WORKS
 
     # The strict mode links files instead of naming the folder, and builds nothing anew.
-    environment.install("--editable", tree, "--config-settings", "editable_mode=strict", SEEGERA_CUDA="0", CXX=compiler)
+    environment.install(
+        "--editable", unpacked, "--config-settings", "editable_mode=strict", SEEGERA_CUDA="0", CXX=compiler
+    )
     folder, triton, found = environment.inspect()
-    assert tree / "build" in folder.parents
+    assert unpacked / "build" in folder.parents
     assert triton.is_file()
     assert found.pop("searched") == [str(folder / "kernels")]
     assert found == WORKS

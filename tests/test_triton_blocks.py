@@ -28,9 +28,6 @@ from tolerances import assert_close, assert_same_bits
 
 from seegera_fast import ops, use_backend
 
-# What the tests share is made once, so they stay in one process.
-pytestmark = pytest.mark.xdist_group("triton_blocks")
-
 KERNELS = "seegera_fast.kernels.triton"
 # Where block sizes are chosen.
 CHOOSING = (

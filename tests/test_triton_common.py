@@ -17,9 +17,6 @@ from tolerances import assert_close, assert_same_bits
 
 from seegera_fast.reference import random
 
-# What the tests share is made once, so they stay in one process.
-pytestmark = pytest.mark.xdist_group("triton_common")
-
 triton = pytest.importorskip("triton")
 tl = triton.language
 math = importlib.import_module("seegera_fast.kernels.triton.common.math")

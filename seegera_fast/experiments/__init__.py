@@ -1,0 +1,1 @@
+"""Many runs: trials, the matrix of the paper, summaries, the page of results."""
