@@ -1,4 +1,4 @@
-"""Which backends there are on this machine, why others are missing, and which one an operation takes."""
+"""The backends: which ones this machine has, why others are missing, and which one runs an operation."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from .sparse_matrix import SparseMatrix
 
 @dataclass(eq=False)
 class Backend:
-    """A column of the house: who runs operations, and where.
+    """One way to run the operations: C++, CUDA, Triton or plain PyTorch.
 
     Attributes:
-        name: as users call it.
-        overload: of torch's operators, where its kernels are; None where it has no operators.
-        devices: types of the devices whose tensors it takes; None: any.
+        name: the name that users give to :func:`use_backend`.
+        overload: the overload of the torch operators that its kernels implement; None: it has no operators.
+        devices: device types of the tensors that it accepts; None: any.
         keys: dispatch keys that its kernels are registered for.
-        library: stem of the compiled library beside this file that holds its kernels.
-        package: where the launchers are that take the place of a library.
-        needs: the module that those launchers need, where it may be missing.
-        steps: the backend whose operator its launchers take for a step of their own, where that is another one.
-        parts: a matrix as its operators take it, where that may be another layout than by rows.
-        costs: of its kernels, for an operation with two forms.
-        missing: why it can't be used; None where it can.
-        operators: those with a kernel in the source tree, by name; the registry fills it in.
-        others: further operations that it runs, which need no operator of their own.
+        library: file name, without suffix, of the compiled library that holds its kernels.
+        package: the Python package that holds the launchers of its kernels, if they are not in a library.
+        needs: the module that the launchers import and that may not be installed.
+        steps: the backend whose operators its launchers call, if that is another backend.
+        parts: gives a matrix in the layout that its operators take; None: always by rows.
+        costs: costs of its kernels, by which an operation with two forms chooses one.
+        missing: why the backend can't be used; None: it can.
+        operators: the operators that it has a kernel for, by name; the registry fills it in.
+        others: operations that it runs by calling other operators.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Backend:
 
     @property
     def operations(self) -> list[str]:
-        """The operations that it runs, gradients not named apart."""
+        """The names of the operations that it runs, without those of their gradients."""
         return [name for name in (*self.operators, *self.others) if not name.endswith("_backward")]
 
     def has(self, operation: str) -> bool:
@@ -87,7 +87,7 @@ class Backend:
         try:
             torch.ops.load_library(str(path))
         except OSError as error:
-            # torch's own error leaves out what the loader said.
+            # The message of torch's error leaves out what the loader said; its cause has it.
             return f"{path.name} does not load: {error.__cause__ or error}"
         without = [name for name in self.operators if not self._has_kernel(name)]
         if without:
@@ -121,16 +121,17 @@ TRITON = Backend(
     package=TRITON_PACKAGE,
     needs="triton",
 )
-# Where Triton is not forced, its launchers take the operators of the CUDA library for their steps.
+# Unless Triton is forced, its launchers call operators of the CUDA library.
 TRITON_WITH_CUDA = Backend(
     "triton", "triton_with_cuda", ("cuda",), ("CUDA",), package=TRITON_PACKAGE, needs="triton", steps=CUDA
 )
 REFERENCE = Backend("reference", None)
 
-# All that have kernels. An operation takes the first that can run it; an interpreter has to be asked for.
+# The backends that have kernels. An operation takes the first one that can run it. Triton's interpreter is slow, so
+# that it runs only where it is asked for.
 BACKENDS = (CPU, CUDA, TRITON_WITH_CUDA, TRITON)
 AUTOMATIC = tuple(backend for backend in BACKENDS if not (backend is TRITON and interpreted()))
-# Those that users name.
+# The backends that users can name.
 NAMED = {backend.name: backend for backend in (CPU, CUDA, TRITON, REFERENCE)}
 
 _warned = False
@@ -161,8 +162,8 @@ def info() -> dict[str, dict[str, Any]]:
     """What each backend can do.
 
     Returns:
-        For "cpu", "cuda", "triton" and "reference": ``available``, ``reason`` (None, or why it is not available) and
-        ``operations`` (the names of the operations that have a kernel there).
+        For each of "cpu", "cuda", "triton" and "reference": ``available``, ``reason`` (why it is not available, or
+        None) and ``operations`` (the names of the operations that it can run).
 
     Example:
         >>> import seegera_fast as sf
@@ -187,10 +188,10 @@ class _Forcing:
         self.active = True
 
 
-# The blocks that this thread or task is in, the innermost last. A block that is left stays in it where another context
-# has seen it, but is not active any more, so that blocks may be left in any order.
+# The blocks that this thread or task is in, the innermost last. A context that was copied before a block ended still
+# lists that block. It is skipped, because it is no longer active. So blocks may end in any order.
 _blocks: ContextVar[tuple[_Forcing, ...]] = ContextVar("seegera_fast.use_backend", default=())
-# torch.compile can't read a context variable. It looks at the last active block of the process.
+# torch.compile can't read a context variable. It uses the last active block of the process instead.
 _active_blocks: list[_Forcing] = []
 _lock = threading.Lock()
 _forced_when_compiling: str | None = None
@@ -198,15 +199,15 @@ _forced_when_compiling: str | None = None
 
 @contextmanager
 def use_backend(backend: str) -> Iterator[None]:
-    """Makes every operation inside take one backend.
+    """Makes every operation inside the ``with`` block run on one backend.
 
-    It holds for the thread or asyncio task that enters it, not for others. Blocks nest, and may be left in any order.
-    The backward pass takes what the forward pass took, inside or outside. A function made by ``torch.compile`` looks at
-    the block that was entered last in the process.
+    The block affects only the thread or asyncio task that enters it. Blocks can be nested, and can end in any order.
+    The backward pass uses the backend of the forward pass, whether it runs inside or outside the block. A function made
+    by ``torch.compile`` uses the block that was entered last in the process.
 
     Args:
-        backend: "cpu", "cuda", "triton" or "reference". Inside, an operation that this backend can't run raises a
-            RuntimeError that says why; nothing falls back.
+        backend: "cpu", "cuda", "triton" or "reference". Inside the block, an operation that this backend can't run
+            raises a RuntimeError that says why. No other backend is tried.
 
     Raises:
         ValueError: an unknown name.
@@ -234,7 +235,7 @@ def use_backend(backend: str) -> Iterator[None]:
 
 
 def _note(block: _Forcing) -> None:
-    """Tells torch.compile of a block that was entered or left."""
+    """Records for torch.compile that a block was entered or left."""
     global _forced_when_compiling
     with _lock:
         if block.active:
@@ -245,7 +246,7 @@ def _note(block: _Forcing) -> None:
 
 
 def forced() -> Backend | None:
-    """The backend of the innermost ``use_backend`` block; None outside of all."""
+    """The backend of the innermost ``use_backend`` block; None: not in a block."""
     if torch.compiler.is_dynamo_compiling():
         return None if _forced_when_compiling is None else NAMED[_forced_when_compiling]
     return next((block.backend for block in reversed(_blocks.get()) if block.active), None)
@@ -254,11 +255,12 @@ def forced() -> Backend | None:
 def choose(operation: str, device: torch.device) -> Backend:
     """The backend that runs an operation on tensors of a device.
 
-    A forced backend runs or raises. Otherwise a CPU tensor takes the compiled kernel, or the reference where none is
-    written or built; a CUDA tensor takes the CUDA kernel, or the Triton one, or the reference where neither is written.
+    A forced backend runs the operation or raises. Otherwise a CPU tensor takes the compiled kernel, or the reference
+    if that kernel does not exist or was not built. A CUDA tensor takes the CUDA kernel, else the Triton kernel, or the
+    reference if neither exists.
 
     Raises:
-        RuntimeError: the forced backend can't run it, or no kernel that is written for a GPU can be used.
+        RuntimeError: the forced backend can't run the operation, or it has GPU kernels and none of them can be used.
     """
     backend = forced()
     if backend is not None:
@@ -281,7 +283,7 @@ def choose(operation: str, device: torch.device) -> Backend:
 
 
 def chosen(device: torch.device) -> list[str]:
-    """The backends that run operations on tensors of a device: one where all have a kernel there, or one is forced."""
+    """The names of the backends that run the operations on tensors of a device, each once."""
     return sorted({choose(operation, device).name for operation in REFERENCE.operations})
 
 

@@ -8,19 +8,19 @@ from .graph import Graph
 from .objective import Output
 from .seeds import SeedSlots, derive_seed
 
-# Optimisers that a graph can hold, whose state begins as zeros.
+# Optimisers that a CUDA graph can hold and whose state starts at zero.
 OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Adadelta)
 
-# Steps before the recording: they compile kernels, choose algorithms and build what a graph keeps.
+# Steps before the recording. They compile kernels, choose algorithms and build what a Graph caches.
 WARMUP_STEPS = 3
 
 
 class CapturedStep:
     """Forward, backward and the optimiser's step of a model, recorded as a CUDA graph (see :meth:`SeeGera.capture`).
 
-    A replay draws and computes what the eager step with the same seed does. Gradients, the loss and its terms have
-    fixed addresses, and the next replay overwrites them. So have the weights and the optimiser's state: once either was
-    moved (``model.to``, ``optimizer.load_state_dict``), the step has to be recorded anew.
+    A replay draws and computes the same numbers as the eager step with the same seed. Gradients, the loss and its terms
+    stay at fixed addresses, and the next replay overwrites them. The weights and the optimiser's state stay at fixed
+    addresses too: after ``model.to`` or ``optimizer.load_state_dict`` the step has to be recorded again.
 
     Args:
         model: a :class:`seegera_fast.SeeGera`.
@@ -30,7 +30,7 @@ class CapturedStep:
         self.model = model
         self._modules = list(model.modules())
         self._children = self._current_children()
-        # The recording holds addresses only: what they belong to has to live as long.
+        # The recording holds addresses only, so the objects at those addresses must live as long as it does.
         self._kept = optimizer, graph
         parameters = list(model.parameters())
         device = parameters[0].device
@@ -56,12 +56,13 @@ class CapturedStep:
                     optimizer.zero_grad(set_to_none=True)
                     step()
             optimizer.zero_grad(set_to_none=True)
-            # By default torch records on a stream of the device that was the first to record in the process.
+            # The default stream of torch.cuda.graph belongs to the first device that recorded in this process, which
+            # may be another one.
             with torch.cuda.device(device), torch.cuda.graph(self._graph, stream=side):
                 output = step()
         finally:
             current.wait_stream(side)
-            # The recording uses the present addresses of weights and state: what the steps above left there is undone.
+            # The steps above changed weights and state. The old values are copied back to the recorded addresses.
             with torch.no_grad():
                 for parameter, weight in zip(parameters, weights, strict=True):
                     parameter.copy_(weight)
@@ -73,14 +74,14 @@ class CapturedStep:
         """One step.
 
         Args:
-            seed: of all that is drawn; None: a new one at each call, those that the eager model takes.
-            warmup: t of the regularising terms, in [0, 1].
+            seed: seed of all draws; None: a new one at each call, in the order in which the eager model takes them.
+            warmup: factor t of the regularising terms, in [0, 1].
 
         Returns:
-            Loss and terms from before the step. The tensors are the same at each call.
+            The loss and its terms, computed before the weights change. Each call returns the same tensors.
 
         Raises:
-            RuntimeError: weights or the optimiser's state were moved since the recording.
+            RuntimeError: the weights or the optimiser's state were moved after the recording.
         """
         if self._current_children() != self._children or self._addresses() != self._recorded:
             raise RuntimeError("capture: weights or the optimizer's state lie elsewhere now, record the step anew")
@@ -91,7 +92,7 @@ class CapturedStep:
         self._graph.replay()
         return self._output
 
-    # Every replay waits for the two: model.parameters() would take ten times as long, most of it to find the modules.
+    # Every replay calls these two. model.parameters() would take ten times as long, mostly to find the modules.
 
     def _current_children(self) -> list[int]:
         return [id(child) for module in self._modules for child in module._modules.values()]
@@ -104,12 +105,12 @@ class CapturedStep:
 
 
 def check_capturable(device: torch.device, optimizer: torch.optim.Optimizer) -> None:
-    """Refuses what no CUDA graph can hold.
+    """Checks that a CUDA graph can hold the step.
 
     Raises:
-        TypeError: not an optimiser.
-        ValueError: another device than a GPU, another optimiser than OPTIMIZERS and SGD without dampening, or one that
-            reads the device in its step.
+        TypeError: ``optimizer`` is not an optimiser.
+        ValueError: the device is not a GPU; the optimiser is neither in OPTIMIZERS nor SGD without dampening; or its
+            step reads values from the device.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer: got {type(optimizer).__name__}, want a torch.optim.Optimizer")
@@ -130,7 +131,7 @@ def _copy(state: dict) -> dict:
 
 
 def _restore(state: dict, before: dict) -> None:
-    """Restores an optimiser's state of one parameter, in its tensors; what was not there becomes zero, as Adam's."""
+    """Restores an optimiser's state of one parameter in place; entries that are missing in ``before`` become zero."""
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
             if name in before:

@@ -1,4 +1,4 @@
-"""Checkpoints: a training run that was stopped goes on to the same bits, on the same device and backend."""
+"""Checkpoints: a stopped training run can be resumed, with the same bits on the same device and backend."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .graph import Graph
 from .support.atomic import remove_unfinished, written_aside
 
 FORMAT = "seegera_fast.Checkpoint/1"
-# Groups of tensors in the file; a tensor is called GROUP/NAME.
+# Groups of tensors in the file. Each tensor is stored under the name GROUP/NAME.
 WEIGHTS, BEST, ADAM = "weights", "best", "adam"
 HEADER = ("format", "identity", "epoch", "best", "seconds", "peak_memory", "history")
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best epoch so far by validation, its scores and its weights."""
+    """The epoch with the best validation scores so far, with those scores and its weights."""
 
     epoch: int
     scores: dict[str, float]
@@ -36,19 +36,18 @@ class Best:
 
 @dataclass(frozen=True)
 class State:
-    """A training run after some epoch.
+    """The state of a training run at the end of an epoch.
 
-    Draws follow from the seed and the number of the epoch, so that no generator has a state to keep; early stopping
-    counts from the best epoch.
+    All draws follow from the seed and the epoch's number, so no generator state is stored.
 
     Attributes:
-        epoch: how many are done.
-        history: one record for each.
-        best: None before the first validation.
-        weights: of the model, by name.
-        adam: the optimiser's tensors, as ``PARAMETER/KEY``.
+        epoch: number of epochs done.
+        history: one record per epoch.
+        best: the best epoch; None: nothing was validated yet.
+        weights: the model's weights, by name.
+        adam: the optimiser's tensors, by ``PARAMETER/KEY``.
         seconds: wall time so far.
-        peak_memory: in bytes, None where it is not known.
+        peak_memory: bytes; None: not known.
     """
 
     epoch: int
@@ -62,18 +61,18 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a training run keeps its state, and how often.
+    """The file in which a training run saves its state, and how often it does.
 
-    The file is replaced in one step: whenever the process is killed it is complete, and at most ``every`` epochs are
-    lost. It stays when the run has ended; who keeps the result removes it.
+    The file is replaced in one step, so that it is complete even if the process is killed; at most ``every`` epochs are
+    lost then. It is not removed when the run ends.
 
     Attributes:
-        path: a safetensors file: weights, best weights and Adam's state; the rest as JSON in its header.
-        every: written after every so many epochs, at least 1, and where SIGINT (Ctrl-C) or SIGTERM end the run.
-        resume: go on from the file, where it is there. Otherwise the run starts anew and replaces it.
+        path: a safetensors file with the weights, the best weights and Adam's state; the rest is JSON in its header.
+        every: number of epochs between two writes, at least 1. A run ended by SIGINT (Ctrl-C) or SIGTERM writes too.
+        resume: True: continue from the file if it exists. False: start from the first epoch and replace the file.
 
     Raises:
-        TypeError, ValueError: an attribute of a wrong kind or out of range.
+        TypeError, ValueError: an attribute is of a wrong kind or out of range.
 
     Example:
         >>> import seegera_fast as sf
@@ -97,14 +96,14 @@ class Checkpoint:
             raise TypeError(f"resume: got {self.resume!r}, want True or False")
 
     def begin(self, identity: Mapping[str, Any]) -> State | None:
-        """The state to go on from; None where the run starts at its first epoch.
+        """Returns the state to continue from; None: the run starts at its first epoch.
 
         Args:
-            identity: facts by name that the run of the checkpoint must share with this one.
+            identity: facts about the run, by name. Those in the checkpoint must be the same.
 
         Raises:
-            OSError: the file could not be written later on.
-            ValueError: it is no checkpoint, or one of another run; names what differs.
+            OSError: the file can't be written.
+            ValueError: the file is not a checkpoint, or it belongs to another run; the message says what differs.
         """
         path = Path(self.path)
         if path.is_dir():
@@ -118,7 +117,7 @@ class Checkpoint:
         return read(path, identity) if self.resume and path.exists() else None
 
     def save(self, state: State, identity: Mapping[str, Any]) -> None:
-        """Replaces the file. Where that fails (a full disk) the earlier one stays, and a warning says so."""
+        """Replaces the file. If that fails (a full disk), the earlier file is kept and a warning is given."""
         try:
             write(Path(self.path), state, identity)
         except OSError as error:
@@ -128,7 +127,7 @@ class Checkpoint:
 
 
 def write(path: Path, state: State, identity: Mapping[str, Any]) -> None:
-    """Writes a state aside and renames it into place."""
+    """Writes a state to a temporary file, then renames that file to ``path``."""
     groups = {WEIGHTS: state.weights, ADAM: state.adam, BEST: state.best.weights if state.best else {}}
     tensors = {
         f"{group}/{name}": tensor.detach().cpu().contiguous()
@@ -153,10 +152,10 @@ def write(path: Path, state: State, identity: Mapping[str, Any]) -> None:
 
 
 def read(path: Path, identity: Mapping[str, Any]) -> State:
-    """Reads a state, onto the CPU.
+    """Reads a state; its tensors are on the CPU.
 
     Raises:
-        ValueError: not a checkpoint, or one of another run; names what differs.
+        ValueError: the file is not a checkpoint, or it belongs to another run; the message says what differs.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -186,18 +185,18 @@ def read(path: Path, identity: Mapping[str, Any]) -> State:
     )
 
 
-def _check_identity(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _check_identity(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
     differing = [
-        f"{name} (checkpoint: {found.get(name, 'absent')}, this run: {wanted.get(name, 'absent')})"
-        for name in {**wanted, **found}
-        if found.get(name, "absent") != wanted.get(name, "absent")
+        f"{name} (checkpoint: {found.get(name, 'absent')}, this run: {expected.get(name, 'absent')})"
+        for name in {**expected, **found}
+        if found.get(name, "absent") != expected.get(name, "absent")
     ]
     if differing:
         raise ValueError(f"checkpoint: {path} is of another run, which differs in {', '.join(differing)}")
 
 
 def fingerprint(graph: Graph) -> dict[str, Any]:
-    """What tells a graph from others, by name: sizes, and digests of all that it holds."""
+    """Facts that identify a graph, by name: its sizes, and digests of its tensors."""
     parts = {}
     for name, matrix in (("adjacency", graph.adjacency), ("features", graph.features)):
         parts[name] = (matrix.rowptr, matrix.col, matrix.values)
@@ -224,7 +223,7 @@ def _digest(tensors: tuple[torch.Tensor, ...]) -> str:
 
 
 def adam_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimiser's tensors, as ``PARAMETER/KEY``."""
+    """The optimiser's tensors, by ``PARAMETER/KEY``."""
     return {
         f"{name}/{key}": value
         for name, parameter in model.named_parameters()
@@ -233,10 +232,10 @@ def adam_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict
 
 
 def restore_adam(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Puts back what :func:`adam_state` gave."""
+    """Loads the tensors that :func:`adam_state` returned into an optimiser."""
     numbers = {name: number for number, (name, _) in enumerate(model.named_parameters())}
     state: dict[int, dict[str, torch.Tensor]] = {}
-    for place, tensor in tensors.items():
-        name, _, key = place.rpartition("/")
+    for path, tensor in tensors.items():
+        name, _, key = path.rpartition("/")
         state.setdefault(numbers[name], {})[key] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

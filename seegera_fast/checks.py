@@ -1,4 +1,4 @@
-"""The checks that several operations share. They look at types, shapes and devices, never at values on a device."""
+"""Checks that several operations share. They look at types, shapes and devices, and never read values on a device."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def tensor(
     shape: tuple[int | None, ...] | None = None,
     half: str | None = None,
 ) -> None:
-    """A floating tensor with the given number of dimensions or shape (None: any size).
+    """Checks for a floating-point tensor with the given number of dimensions or shape (None: any size).
 
     Args:
-        half: an operation whose Triton kernels take float16 and bfloat16 too.
+        half: the operation has Triton kernels that take float16 and bfloat16 too.
     """
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name}: got {type(value).__name__}, want a torch.Tensor")
@@ -45,8 +45,8 @@ def tensor(
     if shape is not None and (
         value.ndim != len(shape) or any(w is not None and w != g for g, w in zip(value.shape, shape, strict=True))
     ):
-        wanted = ", ".join("any" if size is None else str(size) for size in shape)
-        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want [{wanted}]")
+        sizes = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want [{sizes}]")
 
 
 def sparse(name: str, value: Any) -> None:
@@ -55,7 +55,7 @@ def sparse(name: str, value: Any) -> None:
 
 
 def propagation(value: Any, rows: int) -> None:
-    """None, or a square sparse matrix with ``rows`` rows."""
+    """Checks for None or a square sparse matrix with ``rows`` rows."""
     if value is None:
         return
     sparse("propagation", value)
@@ -64,7 +64,7 @@ def propagation(value: Any, rows: int) -> None:
 
 
 def same_kind(**operands: torch.Tensor | SparseMatrix | None) -> None:
-    """All operands that are there share one dtype and one device; beside float16 and bfloat16 a matrix is float32."""
+    """Checks that all operands but None share one dtype and device. A matrix is float32 next to float16 or bfloat16."""
     given = {name: value for name, value in operands.items() if value is not None}
     first_name, first = next(iter(given.items()))
     for name, value in given.items():
@@ -85,7 +85,7 @@ def positive(name: str, value: Any) -> None:
 
 
 def whole(name: str, value: Any, *, most: int | None = None) -> None:
-    """An int of 0 and above, and of ``most`` at most."""
+    """Checks for an int between 0 and ``most`` (None: no upper limit)."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: got {type(value).__name__}, want an int")
     if value < 0 or (most is not None and value > most):
@@ -93,7 +93,7 @@ def whole(name: str, value: Any, *, most: int | None = None) -> None:
 
 
 def probability(name: str, value: Any, *, one: bool = False) -> None:
-    """A number in [0, 1), or in [0, 1] where ``one`` is allowed."""
+    """Checks for a number in [0, 1), or in [0, 1] with ``one=True``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name}: got {type(value).__name__}, want a number")
     if not (0 <= value < 1 or (one and value == 1)):
@@ -106,13 +106,13 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def seed(value: Any, device: torch.device | None) -> None:
-    """An int of 64 bits, the seed of a slot, or an int64 tensor of one element on the given device (None: any)."""
+    """Checks for a 64-bit int, the seed of a slot, or an int64 tensor of one element on the device (None: any)."""
     if isinstance(value, SlotSeed):
         return
     if isinstance(value, torch.Tensor):
         if value.dtype != torch.int64 or value.numel() != 1:
             raise TypeError(f"seed: got {value.dtype} {tuple(value.shape)}, want an int or one torch.int64 element")
-        # "cuda" alone is any GPU.
+        # The device "cuda" without an index stands for any GPU.
         if device is not None and (
             value.device.type != device.type or (device.index is not None and (value.device.index or 0) != device.index)
         ):
@@ -124,7 +124,7 @@ def seed(value: Any, device: torch.device | None) -> None:
 
 
 def weight(name: str, value: Any) -> None:
-    """A non-negative factor: a number, or a tensor of one element (which is not read)."""
+    """Checks for a non-negative factor: a number, or a tensor of one element, whose value is not read."""
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name}: got shape {tuple(value.shape)}, want a number or one element")
@@ -137,21 +137,21 @@ def weight(name: str, value: Any) -> None:
 
 
 def draws_of(name: str, value: Any, like: torch.Tensor) -> None:
-    """A tensor ``[n, 1 or S, d]`` that goes with ``like`` ``[n, S, d]``."""
+    """Checks for a tensor ``[n, 1 or S, d]`` where ``like`` is ``[n, S, d]``."""
     tensor(name, value, shape=(like.shape[0], None, like.shape[2]))
     if value.shape[1] not in (1, like.shape[1]):
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want 1 or {like.shape[1]} draws")
 
 
 def one_element(value: float | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A factor as the operators take it: float64 ``[1]`` on a device."""
+    """Converts a factor to what the operators take: float64 ``[1]`` on a device."""
     if isinstance(value, torch.Tensor):
         return value.detach().to(device=device, dtype=torch.float64).reshape(1)
     return torch.full((1,), value, dtype=torch.float64, device=device)
 
 
 def negatives(value: Any, available: int) -> None:
-    """Either "all" or a number of non-edges to draw."""
+    """Checks for "all" or a number of non-edges to draw."""
     if value == "all":
         return
     if isinstance(value, bool) or not isinstance(value, int):
@@ -161,7 +161,7 @@ def negatives(value: Any, available: int) -> None:
 
 
 def mixture(z: Any, means: Any, log_var: Any) -> None:
-    """The operands of a mixture: ``[n, J, d]``, ``[n, K + J, d]``, ``[n, 1 or K + J, d]``."""
+    """Checks the operands of a mixture: ``[n, J, d]``, ``[n, K + J, d]``, ``[n, 1 or K + J, d]``."""
     tensor("z", z, ndim=3)
     positive("z's number of samples", z.shape[1])
     tensor("means", means, shape=(z.shape[0], None, z.shape[2]))

@@ -1,4 +1,4 @@
-"""What a SeeGera model is made of."""
+"""The configuration of a SeeGera model."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class SeeGeraConfig:
-    """What a SeeGera model is made of. Defaults are the paper's.
+    """The configuration of a SeeGera model. The defaults are the paper's settings.
 
     Attributes:
         variant: "correlated" (v2: feature embeddings come from node embeddings, Eq. cor) or "independent" (v1, Eq.
             psi_2). v3 is "correlated" with a masking rate above 0.
         embedding_dim, hidden_dim: widths d and h.
         encoder: "gcn" or "mlp".
-        decoder: of the features: "gcn", "mlp" or "inner_product".
-        encoder_layers, decoder_layers: L1 and L2, at least 1.
-        noise_dim, noise_prob: width c of the Bernoulli noise and probability of a one.
-        noisy_variance: inject the noise into the variance branch as well (the paper's text).
+        decoder: the decoder of the features: "gcn", "mlp" or "inner_product".
+        encoder_layers, decoder_layers: numbers of layers L1 and L2, at least 1.
+        noise_dim, noise_prob: width c of the Bernoulli noise, and the probability of a one.
+        noisy_variance: True: the noise enters the variance branch too, as the paper's text has it.
         num_importance_samples, num_mixture_samples: J (at least 1) and K (at least 0).
         dropout: rate in [0, 1) on the input of every layer, and on the samples before both decoders.
-        likelihood: of the features: "bernoulli" (values in [0, 1]), "mse" or "gaussian".
-        mixture: Omega "per_node" (released program) or "joint" (the paper's equation to the letter).
+        likelihood: the likelihood of the features: "bernoulli" (values in [0, 1]), "mse" or "gaussian".
+        mixture: the mixture Omega: "per_node" (released program) or "joint" (the paper's equation to the letter).
         scaling: "mean" (released program) or "sum" (the paper's bound).
         structure_masking_rate, feature_masking_rate: alpha_1 and alpha_2, in [0, 1).
-        negatives: "all" pairs in the link term, or how many non-edges to draw each step; "edges" draws as many as the
+        negatives: non-edges in the link term: "all", or how many to draw in each step; "edges" draws as many as the
             graph has edges.
-        feature_embeddings: False decodes features from node embeddings alone (the paper's _nf).
-        feature_side: False leaves out feature embeddings, their decoder and their terms; the features are still read by
-            the encoder. This is SIG-VAE, and with noise_dim 0 and K 0 it is VGAE.
+        feature_embeddings: False: features are decoded from node embeddings alone (the paper's _nf).
+        feature_side: False: no feature embeddings, no feature decoder and none of their terms; the encoder still reads
+            the features. This is SIG-VAE, and with noise_dim 0 and K 0 it is VGAE.
 
     Raises:
-        TypeError, ValueError: a field of a wrong kind or out of range.
+        TypeError, ValueError: a field is of a wrong kind or out of range.
 
     Example:
         >>> import seegera_fast as sf
@@ -119,7 +119,7 @@ def _check_int(name: str, value: Any, least: int) -> None:
 
 
 def checked_fields(given: dict[str, Any], known: list[str]) -> None:
-    """Raises a TypeError that names the nearest known fields where one is not known."""
+    """Raises a TypeError for a field that is not known; the message names the most similar known ones."""
     for name in given:
         if name not in known:
             raise TypeError(f"{name}: is not a field of the configuration; {nearest(name, known)}")

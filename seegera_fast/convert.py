@@ -1,4 +1,4 @@
-"""From what people have to what the library computes with: matrices, lists of edges, labels, masks; checked here."""
+"""Checks and converts what users pass: matrices, lists of edges, labels and masks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import torch
 
 FLOATING = (torch.float32, torch.float64)
 
-# See is_far_beyond.
+# Limits of is_far_beyond.
 MANY_NODES, NODES_PER_EDGE, MOST_NODES = 10**8, 1000, 2**31 - 1
 
 
 def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
-    """Any kind of matrix as SciPy COO in float64, duplicates still apart; checked for shape, type and finite values."""
+    """Converts any kind of matrix to SciPy COO in float64, checks it, and leaves duplicate entries as they are."""
     if hasattr(matrix, "to_scipy"):  # a SparseMatrix
         matrix = matrix.to_scipy()
     elif isinstance(matrix, torch.Tensor):
@@ -50,7 +50,7 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
 
 
 def to_csr(matrix: Any, name: str) -> scipy.sparse.csr_matrix:
-    """Any kind of matrix as canonical CSR in float64: duplicates added up, no zeros, columns ascending."""
+    """Converts any kind of matrix to CSR in float64: duplicates added up, no zeros, columns in ascending order."""
     csr = to_coo(matrix, name).tocsr()
     csr.sum_duplicates()
     csr.eliminate_zeros()
@@ -73,14 +73,14 @@ def _torch_to_scipy(tensor: torch.Tensor, name: str) -> Any:
 
 
 def to_numpy(tensor: torch.Tensor, name: str) -> np.ndarray:
-    """A real tensor as a float64 array."""
+    """Converts a real tensor to a float64 array."""
     if tensor.is_complex() or tensor.is_quantized:
         raise TypeError(f"{name}: got values of type {tensor.dtype}, want real numbers")
     return tensor.to(torch.float64).numpy()
 
 
 def check_fits(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype) -> None:
-    """Raises a ValueError where a dtype can't hold a value, or what the averages over a row or column divide by."""
+    """Raises a ValueError if the dtype can't hold a value, or the sum of absolute values of a row or column."""
     most, remedy = torch.finfo(dtype).max, f"which {dtype} cannot hold, want smaller numbers or torch.float64"
     magnitudes = abs(csr)
     with np.errstate(over="ignore"):
@@ -101,10 +101,10 @@ def check_fits(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype) -> N
 def edges_to_coo(
     edge_index: Any, num_nodes: int | None, edge_weight: Any = None, features: Any = None
 ) -> scipy.sparse.coo_matrix:
-    """``edge_index`` ``[2, E]`` as an adjacency with the entries that it lists, checked.
+    """Checks ``edge_index`` ``[2, E]`` and converts it to an adjacency with the entries that it lists.
 
     Args:
-        num_nodes: None: as many as the features have rows, or else as the largest number asks for.
+        num_nodes: None: the number of rows of the features, or without features the largest node number plus one.
         edge_weight: ``[E]``; None: all 1.
         features: a matrix with a row per node, or None.
     """
@@ -154,7 +154,7 @@ def edges_to_coo(
 
 
 def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> scipy.sparse.coo_matrix:
-    """The adjacency of a list of edges; one that is given several times has the largest of its weights."""
+    """The adjacency of a list of edges. An edge that is listed several times gets the largest of its weights."""
     if not weight.size or (weight == weight[0]).all():
         matrix = scipy.sparse.coo_matrix((weight, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
         matrix.data[:] = weight[:1]
@@ -168,15 +168,15 @@ def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_no
 
 
 def is_far_beyond(node: int, num_edges: int) -> bool:
-    """Whether a node's number is above 100 million and 1,000 times the number of edges, or beyond 2^31.
+    """Whether a node number is above both 100 million and 1,000 times the number of edges, or is 2^31 - 1 or more.
 
-    Then it is rather a name than a number: most of the nodes would have no edge, and take more memory than there is.
+    Such a number is more likely a name. As a number it would make a graph of nodes without edges that fills the memory.
     """
     return node > min(max(MANY_NODES, NODES_PER_EDGE * num_edges), MOST_NODES - 1)
 
 
 def simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:
-    """Without self-loops, zeros and duplicates; with weights 1 unless they are wanted."""
+    """Removes self-loops and zeros and adds up duplicates. Without ``weighted`` all weights become 1."""
     used = (coo.row != coo.col) & (coo.data != 0)
     row, col, data = coo.row[used], coo.col[used], coo.data[used]
     if not weighted and data.size and (data != 1).any():
@@ -190,7 +190,7 @@ def simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_mat
 
 
 def symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """With an edge in either direction in both, which has the larger weight of the two; entries in order."""
+    """Makes a matrix symmetric: an edge in either direction counts, with the larger of its two weights."""
     flipped = csr.T.tocsr()
     if (csr != flipped).nnz:
         warn_outside("adjacency: got a directed graph, which is made undirected (an edge in either direction counts)")
@@ -200,12 +200,12 @@ def symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
 
 
 def class_labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
-    """int64 ``[n]`` of integers or of rows of scores."""
+    """Converts integers, or rows of scores, to class labels int64 ``[n]``."""
     if labels is None:
         return None
     array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
     if array.ndim == 2 and array.shape[1] > 0:
-        # A row without any score has no label.
+        # A row of zeros has no label.
         array = array[:, 0] if array.shape[1] == 1 else np.where(array.any(axis=1), array.argmax(axis=1), -1)
     if array.ndim != 1 or array.shape[0] != num_nodes:
         raise ValueError(f"labels: got shape {tuple(array.shape)}, want one label per node: [{num_nodes}]")
@@ -216,7 +216,7 @@ def class_labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
 
 
 def num_rows(features: Any) -> int:
-    """How many rows a matrix of any kind has."""
+    """The number of rows of a matrix of any kind."""
     shape = np.shape(features)
     if not shape:
         raise TypeError(f"features: got {type(features).__name__}, want a matrix with a row per node")
@@ -224,7 +224,7 @@ def num_rows(features: Any) -> int:
 
 
 def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
-    """A named boolean vector ``[n]``."""
+    """Checks for a boolean vector ``[n]`` and converts it to a tensor."""
     tensor = torch.as_tensor(np.asarray(mask)) if not isinstance(mask, torch.Tensor) else mask
     if tensor.dtype != torch.bool or tuple(tensor.shape) != (num_nodes,):
         raise ValueError(f"masks[{key!r}]: got {tensor.dtype} {tuple(tensor.shape)}, want torch.bool ({num_nodes},)")
@@ -239,7 +239,7 @@ def node_attribute(g: Any, node: Any, key: str, argument: str) -> Any:
 
 
 def warn_outside(message: str) -> None:
-    """Warns at the line outside of this package that made the graph."""
+    """Warns at the line of the caller's code, outside this package, that made the graph."""
     package, level, frame = os.path.dirname(__file__), 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""What a run depends on besides its settings: versions of libraries, the machine."""
+"""What the numbers of a run depend on besides its settings: the machine and the versions of libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .version import __version__
 
 
 def versions() -> dict[str, str]:
-    """Versions of this package, Python, torch and the libraries that numbers depend on."""
+    """Versions of this package, of Python, and of the libraries that the numbers depend on."""
     found = {"seegera-fast": __version__, "python": platform.python_version()}
     for name in ("torch", "numpy", "scipy", "scikit-learn"):
         found[name] = torch.__version__ if name == "torch" else metadata.version(name)
@@ -21,7 +21,7 @@ def versions() -> dict[str, str]:
 
 
 def machine(device: torch.device | None = None) -> dict[str, Any]:
-    """The device that a run uses (the CPU, or what "auto" picks, where None is given) and its surroundings."""
+    """A device and the system around it. None: the GPU if there is one, else the CPU."""
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return {

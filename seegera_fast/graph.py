@@ -1,4 +1,4 @@
-"""The graph: what is built once per data set."""
+"""The graph of a data set, with its features and labels."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 
 
 class Graph:
-    """An undirected graph with node features: simple, symmetric, checked once.
+    """An undirected graph without self-loops, with features of its nodes.
 
     Args:
-        adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse. Duplicate entries of a sparse matrix add
-            their weights, as they do everywhere in SciPy and torch, and self-loops are dropped. An input that is not
-            symmetric is made so, with a warning: an edge in either direction counts, with the larger of its weights.
-        features: ``n x l``, the same kinds of matrix; values are kept. None stands for the identity (``l = n``).
-        labels: class of each node: integers ``[n]`` (negative: unknown) or one row of scores or a one-hot row per node.
-        weighted: keep edge weights in the propagation matrix. Otherwise all edges count 1, with a warning where the
-            input has other weights. The link targets are 0/1 either way.
+        adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse. The weights of duplicate entries are
+            added up, as in SciPy and torch. Self-loops are dropped. A matrix that is not symmetric is made symmetric,
+            with a warning: an edge in either direction counts, with the larger of its two weights.
+        features: ``n x l``, the same kinds of matrix. None: the identity (``l = n``).
+        labels: class of each node: integers ``[n]`` (negative: unknown), or a row of scores or a one-hot row per node.
+        weighted: keep edge weights in the propagation matrix. Otherwise all edges count 1, with a warning if the input
+            has other weights. The link targets are 0 and 1 either way.
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
-        name: what messages and files call the graph.
+        name: name of the graph in messages and files.
         dtype: torch.float32 or torch.float64.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
-        ValueError: not square, no nodes, sizes that don't match, NaN, infinite or negative weights.
+        ValueError: the adjacency is not square or has no nodes, sizes don't match, or a value is NaN, infinite or a
+            negative weight.
 
     Example:
         >>> import numpy, scipy.sparse
@@ -115,20 +116,20 @@ class Graph:
         edge_weight: Any = None,
         **options: Any,
     ) -> Graph:
-        """A graph from ``edge_index`` ``[2, E]``, integer node numbers from 0.
+        """Makes a graph from ``edge_index`` ``[2, E]``, integer node numbers from 0.
 
         An edge that is given several times, in one direction or in both, counts once, with the largest of its weights.
 
         Args:
-            num_nodes: taken from the features, or else the largest number in ``edge_index``, where it is left out.
+            num_nodes: None: the number of rows of the features, or without features the largest node number plus one.
             edge_weight: ``[E]``; used with ``weighted=True``.
-            options: those of :class:`Graph`.
+            options: further arguments of :class:`Graph`.
 
         Raises:
-            TypeError: ``num_nodes`` or the node numbers are not integers, or the weights are no real numbers.
-            ValueError: a wrong shape, a negative weight, a number outside ``0 .. num_nodes - 1``, or one that is far
-                beyond what so few edges reach (above 100 million and 1,000 times their number, or beyond 2^31), without
-                ``num_nodes`` or features.
+            TypeError: ``num_nodes`` or the node numbers are not integers, or the weights are not real numbers.
+            ValueError: a wrong shape, a negative weight, a node number outside ``0 .. num_nodes - 1``, or, without
+                ``num_nodes`` and features, a node number that is too large for so few edges (above both 100 million
+                and 1,000 times the number of edges, or beyond 2^31).
 
         Example:
             >>> import torch
@@ -168,7 +169,9 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, g: Any, features: Any = None, labels: Any = None, **options: Any) -> Graph:
-        """A graph from a ``networkx`` graph, nodes in the order of ``g.nodes``; parallel edges add their weights.
+        """Makes a graph from a ``networkx`` graph, with the nodes in the order of ``g.nodes``.
+
+        The weights of parallel edges are added up.
 
         Args:
             features: a matrix with a row per node, or the name of a node attribute that holds a vector.
@@ -200,12 +203,12 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """Undirected edges, self-loops not counted."""
+        """The number of undirected edges."""
         return self.adjacency.nnz // 2
 
     @property
     def weights(self) -> torch.Tensor | None:
-        """``[nnz]``: the weight in propagation of each entry of the adjacency; None where all count 1."""
+        """``[nnz]``: the weight of each entry of the adjacency in the propagation matrix; None: all weights are 1."""
         return self._weights
 
     @property
@@ -252,7 +255,7 @@ class Graph:
         return self._looped
 
     def with_edges(self, edges: torch.Tensor) -> Graph:
-        """The graph with a part of its edges, ``[m, 2]`` rows of :meth:`edges`; features and labels are shared."""
+        """The graph with only the edges ``[m, 2]``, rows of :meth:`edges`. Features and labels are shared."""
         chosen = torch.as_tensor(edges, device=self.device)
         if chosen.numel() == 0:
             chosen = chosen.new_empty(0, 2)
@@ -262,10 +265,10 @@ class Graph:
             raise ValueError(f"edges: got shape {tuple(chosen.shape)}, want [m, 2]")
         chosen = chosen.to(torch.int64)
         low, high = chosen.min(dim=1).values, chosen.max(dim=1).values
-        own = self.edges()
-        # A number that is no node would be taken for another pair.
+        every = self.edges()
+        # A number outside 0 .. n - 1 would give the key of another pair.
         inside = (low >= 0) & (high < self.num_nodes)
-        kept = torch.isin(own[:, 0] * self.num_nodes + own[:, 1], low * self.num_nodes + high)
+        kept = torch.isin(every[:, 0] * self.num_nodes + every[:, 1], low * self.num_nodes + high)
         if not inside.all() or int(kept.sum()) != torch.unique(low * self.num_nodes + high).shape[0]:
             raise ValueError("edges: got pairs that are not edges of this graph, want rows of graph.edges()")
         edge = self.with_self_loops()[1]
@@ -315,14 +318,14 @@ class Graph:
 
 
 def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Tensor | None = None) -> SparseMatrix:
-    """``D^-1/2 (A + I) D^-1/2`` from what :meth:`Graph.with_self_loops` gives, with the edges ``kept`` (None: all)."""
+    """``D^-1/2 (A + I) D^-1/2`` of the edges ``kept`` (None: all), from what :meth:`Graph.with_self_loops` returns."""
     rowptr, row, col, weight = looped.rowptr, looped.row, looped.col, looped.values
     if kept is not None:
-        # A self-loop has edge number -1, which picks the True at the end.
+        # The edge number of a self-loop is -1, which is the index of the last element, True.
         stays = torch.cat([kept, kept.new_ones(1)])[edge]
         row, col, weight = row[stays], col[stays], weight[stays]
         rowptr = torch.zeros_like(rowptr)
         rowptr[1:] = torch.bincount(row, minlength=looped.shape[0]).cumsum(0)
     scale = row_sums(rowptr, weight).rsqrt()
-    # Symmetric bit for bit: the product of the two scales does not depend on their order.
+    # Symmetric bit for bit, because the product of the two scales does not depend on their order.
     return SparseMatrix(rowptr, col, weight * (scale[row] * scale[col]), looped.shape, symmetric=True)

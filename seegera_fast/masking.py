@@ -1,4 +1,4 @@
-"""Masking (v3): each step draws a new graph with fewer edges and fewer features, from a seed."""
+"""Masking (v3): each training step removes other edges and other features, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .sparse_matrix import SparseMatrix
 
 
 def mask_structure(graph: Graph, rate: float, seed: int | torch.Tensor) -> tuple[SparseMatrix, int]:
-    """Removes exactly ``floor(rate * num_edges)`` undirected edges and renormalises.
+    """Removes exactly ``floor(rate * num_edges)`` undirected edges.
 
     Returns:
-        The propagation matrix of the edges that stay, and their number.
+        The propagation matrix of the remaining edges, and the number of these edges.
     """
     removed = share(rate, graph.num_edges)
     if removed == 0:
@@ -23,6 +23,6 @@ def mask_structure(graph: Graph, rate: float, seed: int | torch.Tensor) -> tuple
 
 
 def mask_features(features: SparseMatrix, rate: float, seed: int | torch.Tensor) -> SparseMatrix:
-    """Sets exactly ``floor(rate * nnz)`` of the non-zero entries to zero; the structure is shared."""
+    """Sets exactly ``floor(rate * nnz)`` of the stored entries to zero. The result shares the structure."""
     removed = share(rate, features.nnz)
     return ops.mask_entries(features, removed, seed) if removed else features

@@ -1,4 +1,4 @@
-"""SeeGera: the model, on top of the operations."""
+"""The SeeGera model, made of the operations in ``seegera_fast.ops``."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ class SeeGera(nn.Module):
     """The semi-implicit graph variational auto-encoder of the paper.
 
     Args:
-        graph: gives the sizes, and is the default graph of the methods below.
-        config: the configuration; fields by keyword override it.
-        seed: of the initial weights, and of the draws where a call names no seed.
+        graph: the graph that sets the sizes, and the default graph of the methods below.
+        config: the configuration; None: the defaults.
+        seed: seed of the initial weights, and of the draws in calls without a seed.
+        options: fields of :class:`SeeGeraConfig`; they override those of ``config``.
 
     Raises:
-        TypeError: an unknown field, with the nearest ones.
-        ValueError: a field out of range; "bernoulli" with features outside [0, 1]; too many negatives.
+        TypeError: an unknown field; the message names the most similar ones.
+        ValueError: a field is out of range, "bernoulli" with features outside [0, 1], or too many negatives.
 
     Example:
         >>> import torch
@@ -77,7 +78,7 @@ class SeeGera(nn.Module):
         self._graph: Graph | None = graph
         self._steps = 0
         with torch.random.fork_rng(devices=[]):
-            # Not torch.manual_seed, which would also seed the GPUs.
+            # torch.manual_seed would also seed the GPUs.
             torch.default_generator.manual_seed(seed)
             self._build()
         self.to(device=graph.device, dtype=graph.dtype)
@@ -114,7 +115,7 @@ class SeeGera(nn.Module):
             )
 
     def _check_targets(self, graph: Graph) -> None:
-        """Raises a ValueError where the loss does not take the graph's features, or has too few non-edges to draw."""
+        """Raises a ValueError if the likelihood can't take the features, or there are too few non-edges to draw."""
         name, likelihood = self.config.likelihood, LIKELIHOODS[self.config.likelihood]
         if self.config.feature_side and not likelihood.takes_any:
             low, high = graph.features.value_range
@@ -126,9 +127,9 @@ class SeeGera(nn.Module):
                 )
         negatives, available = self.config.negatives, graph.adjacency.non_edge_count
         if negatives != "all":
-            wanted = graph.num_edges if negatives == "edges" else negatives
-            if not 1 <= wanted <= available:
-                raise ValueError(f'negatives: got {negatives!r} ({wanted}), want "all" or 1 to {available} non-edges')
+            drawn = graph.num_edges if negatives == "edges" else negatives
+            if not 1 <= drawn <= available:
+                raise ValueError(f'negatives: got {negatives!r} ({drawn}), want "all" or 1 to {available} non-edges')
 
     def _checked(self, graph: Graph | None) -> Graph:
         if graph is None:
@@ -148,14 +149,17 @@ class SeeGera(nn.Module):
     def forward(
         self, graph: Graph | None = None, *, seed: int | torch.Tensor | None = None, warmup: float | torch.Tensor = 1.0
     ) -> Output:
-        """Draws psi and the embeddings and returns the loss.
+        """Draws psi and the embeddings, and computes the loss.
 
-        In training mode the graph is masked anew (v3) and dropout is on.
+        In training mode, edges and features are masked (v3) and dropout is applied, both with new draws at each call.
 
         Args:
-            graph: a graph of the model's sizes; the one it was built with where none is given.
-            seed: of all that is drawn: an int, or an int64 tensor of one element. None: a new one at each call.
-            warmup: t of the regularising terms, in [0, 1].
+            graph: a graph of the model's sizes; None: the graph that the model was built with.
+            seed: seed of all draws: an int, or an int64 tensor of one element. None: a new one at each call.
+            warmup: factor t of the regularising terms, in [0, 1].
+
+        Returns:
+            The loss and its terms.
 
         Raises:
             TypeError, ValueError: a graph of other sizes, "bernoulli" with features outside [0, 1], too many negatives,
@@ -188,22 +192,24 @@ class SeeGera(nn.Module):
         )
 
     def next_step(self) -> int:
-        """The number of the step that names no seed, from 0; counts it."""
+        """Counts a step without a seed, and returns its number, from 0."""
         self._steps += 1
         return self._steps - 1
 
     def capture(self, optimizer: torch.optim.Optimizer, graph: Graph | None = None) -> CapturedStep:
-        """Records a training step, forward, backward and the optimiser's, as a CUDA graph.
+        """Records a training step (forward, backward and the optimiser's step) as a CUDA graph.
 
-        ``step = model.capture(optimizer)``, then ``step(seed=..., warmup=...)`` in place of the eager lines: the same
-        draws, the same weights, without the time that Python takes. The optimiser's settings are recorded with it.
+        After ``step = model.capture(optimizer)``, each ``step(seed=..., warmup=...)`` replaces the lines of an eager
+        step. It makes the same draws and gives the same weights, without the time that Python takes. The recording
+        includes the optimiser's settings, such as its learning rate.
 
         Args:
-            optimizer: of the model's parameters, such as ``torch.optim.Adam(..., fused=True, capturable=True)``.
+            optimizer: optimiser of the model's parameters, such as
+                ``torch.optim.Adam(model.parameters(), fused=True, capturable=True)``.
             graph: see :meth:`forward`.
 
         Raises:
-            TypeError, ValueError: no optimiser, one that is not capturable, or a model that is not on a GPU.
+            TypeError, ValueError: ``optimizer`` is not an optimiser or not capturable, or the model is not on a GPU.
         """
         graph = self._checked(graph)
         self._check_targets(graph)
@@ -211,17 +217,17 @@ class SeeGera(nn.Module):
 
     @property
     def graph(self) -> Graph | None:
-        """The default graph of the methods; None in a model that was loaded without one."""
+        """The default graph of the methods; None: the model was loaded without one."""
         return self._graph
 
     def encode(
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, seed: int | torch.Tensor
     ) -> tuple[Posterior, Posterior | None]:
-        """Draws of psi for nodes and, with a feature side, for features (Eq. psi_1, psi_2, cor)."""
+        """Draws psi for the nodes and, with a feature side, for the features (Eq. psi_1, psi_2, cor)."""
         config = self.config
         rate = config.dropout if self.training else 0.0
         variance_draws = num_draws if config.noisy_variance else 1
-        # With a noisy variance both branches see the same noisy input, so they share the seed.
+        # With a noisy variance both branches read the same noisy input, so they have the same seed.
         noisy_log_var = Site.MEAN if config.noisy_variance else Site.LOG_VAR
 
         mean_seed = derive_seed(seed, Site.NODES, Site.MEAN)
@@ -251,8 +257,8 @@ class SeeGera(nn.Module):
 
         def draw(posterior: Posterior, site: int) -> torch.Tensor:
             mean, log_var = posterior
-            own_log_var = log_var if log_var.shape[1] == 1 else log_var[:, -samples:]
-            return ops.reparameterize(mean[:, -samples:], own_log_var, derive_seed(seed, site))
+            log_var = log_var if log_var.shape[1] == 1 else log_var[:, -samples:]
+            return ops.reparameterize(mean[:, -samples:], log_var, derive_seed(seed, site))
 
         return draw(nodes, Site.NODES), None if features is None else draw(features, Site.FEATURES)
 
@@ -264,7 +270,7 @@ class SeeGera(nn.Module):
         z_features: torch.Tensor | None,
         seed: int | torch.Tensor,
     ) -> tuple[torch.Tensor, Decoded | None]:
-        """The node samples as the link decoder sees them, and the feature decoder's output."""
+        """The node samples for the link decoder, after dropout, and the output of the feature decoder."""
         rate = self.config.dropout if self.training else 0.0
         if rate > 0:
             z_nodes = ops.dropout(z_nodes, rate, derive_seed(seed, Site.NODE_DROPOUT))
@@ -286,7 +292,7 @@ class SeeGera(nn.Module):
             self.train(training)
 
     def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
-        """Mean embeddings of the nodes, ``[n, d]``: mu averaged over J draws of the noise, without dropout."""
+        """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout."""
         graph = self._checked(graph)
         checks.seed(seed, graph.device)
         with self._evaluating():
@@ -296,10 +302,10 @@ class SeeGera(nn.Module):
     def link_scores(
         self, pairs: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
     ) -> torch.Tensor:
-        """Probabilities ``sigmoid(mu_i . mu_k)`` of pairs, integers ``[m, 2]`` -> ``[m]``.
+        """Probabilities ``sigmoid(mu_i . mu_k)`` of links, ``[m]``, for the pairs of nodes in ``pairs`` ``[m, 2]``.
 
         Raises:
-            TypeError, ValueError: not integers, another shape, numbers out of range.
+            TypeError, ValueError: the pairs are not integers, have another shape, or are out of range.
         """
         pairs = _integers("pairs", pairs, self.node_mean.first.weight.device)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
@@ -311,16 +317,16 @@ class SeeGera(nn.Module):
     def reconstruct_features(
         self, rows: torch.Tensor, cols: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
     ) -> torch.Tensor:
-        """The features' means at some entries, decoded from sampled embeddings and averaged over samples.
+        """Predicts some entries of the feature matrix, from sampled embeddings, averaged over the samples.
 
         Args:
-            rows, cols: integers ``[m]``: nodes and features.
+            rows, cols: integers ``[m]``: the node and the feature of each entry.
 
         Returns:
             ``[m]``: expected values; for "bernoulli" they are probabilities.
 
         Raises:
-            TypeError, ValueError: a model without a feature side; not integers, numbers out of range.
+            TypeError, ValueError: the model has no feature side; ``rows`` or ``cols`` are not integers or out of range.
         """
         if not self.config.feature_side:
             raise ValueError("feature_side: got False, and only a model with a feature side reconstructs features")
@@ -340,7 +346,7 @@ class SeeGera(nn.Module):
             return LIKELIHOODS[self.config.likelihood].mean(_entries(decoded, rows, cols)).mean(dim=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes weights, configuration and sizes to one safetensors file, aside first, then renamed into place."""
+        """Writes weights, configuration and sizes to a safetensors file, which appears once it is complete."""
         header = {
             "format": FORMAT,
             "config": json.dumps(asdict(self.config)),
@@ -361,12 +367,12 @@ class SeeGera(nn.Module):
         """Reads a model written by :meth:`save`.
 
         Args:
-            graph: the default graph of the methods; without it they need one at each call.
-            device: where the weights go; a graph's device where a graph is given.
+            graph: the default graph of the methods; None: each call needs a graph.
+            device: the device of the weights, if no graph is given; with a graph, the graph's device is taken.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: not a file of :meth:`save`, which is named, or a graph of other sizes.
+            ValueError: the file was not written by :meth:`save`, or the graph has other sizes.
         """
         if pathlib.Path(path).is_dir():
             raise ValueError(f"path: {path} is a folder, want a file of SeeGera.save")
@@ -402,28 +408,28 @@ class SeeGera(nn.Module):
         return model
 
 
-def _check_state(path: str | os.PathLike[str], found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    """Raises a ValueError where a file holds other tensors than a model of its configuration has."""
-    for name in {**wanted, **found}:
+def _check_state(path: str | os.PathLike[str], found: dict[str, torch.Tensor], model: dict[str, torch.Tensor]) -> None:
+    """Raises a ValueError if the tensors of a file are not those of a model with its configuration."""
+    for name in {**model, **found}:
         if name not in found:
             raise ValueError(f"path: {path} lacks the tensor {name}")
-        if name not in wanted:
+        if name not in model:
             raise ValueError(f"path: {path} has a tensor {name}, which its configuration has not")
-        if found[name].shape != wanted[name].shape or found[name].dtype not in FLOATING:
+        if found[name].shape != model[name].shape or found[name].dtype not in FLOATING:
             raise ValueError(
                 f"path: {path} has {name} as {found[name].dtype} {tuple(found[name].shape)}, want torch.float32 or "
-                f"torch.float64 {tuple(wanted[name].shape)}"
+                f"torch.float64 {tuple(model[name].shape)}"
             )
 
 
 def pair_products(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
-    """``e_i . e_k`` in float64 for pairs ``[m, 2]`` of rows of ``[n, d]``: products of finite numbers stay finite."""
+    """``e_i . e_k`` for pairs ``[m, 2]`` of rows of ``[n, d]``, in float64, where float32 numbers do not overflow."""
     products = [embedding[low].double().mul_(embedding[high]).sum(dim=1) for low, high in pieces(embedding, *pairs.t())]
     return torch.cat(products) if products else embedding.new_zeros(0, dtype=torch.float64)
 
 
 def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.Tensor:
-    """Entries of ``hidden @ weight``, ``[m, J]``."""
+    """The entries (rows, cols) of ``hidden @ weight``, ``[m, J]``."""
     weight = decoded.weight if decoded.weight.ndim == 3 else decoded.weight[None]
     by_feature = weight.permute(2, 0, 1).contiguous()  # [l, 1 or J, h]
     hidden = decoded.hidden
@@ -432,7 +438,7 @@ def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.
 
 
 def _integers(name: str, index: Any, device: torch.device) -> torch.Tensor:
-    """Numbers of nodes or features as int64: a uint8 or bool tensor would be taken for a mask."""
+    """Converts node or feature numbers to int64, because torch would take a uint8 or bool tensor for a mask."""
     try:
         index = torch.as_tensor(index, device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

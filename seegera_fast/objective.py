@@ -1,4 +1,4 @@
-"""The importance-weighted bound (Eq. reweight) of one step, from what the model drew."""
+"""The importance-weighted bound (Eq. reweight) of one step, computed from the draws of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .sparse_matrix import SparseMatrix
 
 
 class Posterior(NamedTuple):
-    """Draws of psi for the rows of one kind, nodes or features: K extra ones first, then one per sample."""
+    """Draws of psi for the nodes or for the features: K extra draws first, then one per sample."""
 
     mean: torch.Tensor  # [n, K + J, d]
     log_var: torch.Tensor  # [n, 1 or K + J, d]
@@ -27,13 +27,13 @@ class Posterior(NamedTuple):
 
 @dataclass(frozen=True)
 class Targets:
-    """What is reconstructed, and how much of the graph the encoder saw.
+    """The targets of the reconstruction, and how many edges the encoder saw.
 
     Attributes:
-        adjacency: unmasked training adjacency; the link target is A + I.
+        adjacency: the training adjacency A, unmasked; the link target is A + I.
         features: the feature target (masked in v3, as in the released program).
-        features_masked: the values of ``features`` are those of this step alone.
-        visible_edges: undirected edges of the graph that the encoder saw.
+        features_masked: whether ``features`` was masked, so that its values belong to this step only.
+        visible_edges: number of undirected edges that the encoder saw.
     """
 
     adjacency: SparseMatrix
@@ -43,7 +43,7 @@ class Targets:
 
     @property
     def feature_sum(self) -> float | torch.Tensor:
-        """The sum of the feature target: a number that is known, or of a masked target a float64 scalar."""
+        """The sum of the feature target: a float, or for a masked target a float64 scalar tensor."""
         return self.features.values.sum(dtype=torch.float64) if self.features_masked else self.features.value_sum
 
 
@@ -52,9 +52,8 @@ class Output:
     """Result of a forward pass.
 
     Attributes:
-        loss: minus the bound: the scalar that is minimised.
-        terms: parts of the bound, means over samples, detached, in the order of computation: "link", "feature",
-            "prior", "mixture".
+        loss: scalar: minus the bound, to be minimised.
+        terms: the terms of the bound by name ("link", "feature", "prior", "mixture"): means over the samples, detached.
     """
 
     loss: torch.Tensor
@@ -67,12 +66,14 @@ Number = TypeVar("Number", float, torch.Tensor)
 def balance(present: Number, cells: int, *, binary: bool) -> tuple[Number, Number]:
     """The released program's (norm, pos_weight) for a target with sum ``present`` over ``cells`` cells.
 
-    ``norm = cells / (2 (cells - present))``, ``pos_weight = (cells - present) / present``. The sum is kept at least
-    one away from both ends, so that an empty or full target gives finite numbers; where values may exceed 1, at most
-    half of the cells, so that large values cannot turn the norm over.
+    ``norm = cells / (2 (cells - present))``, ``pos_weight = (cells - present) / present``.
+
+    The sum of a binary target is clamped to ``[1, cells - 1]``, so that an empty or full target gives finite numbers.
+    The sum of another target is clamped to ``[0, cells / 2]``, so that large values can't make the norm negative.
 
     Args:
-        present: a float, or a tensor in float64, which is not read.
+        present: a float, or a float64 tensor, whose value is not read on the host.
+        binary: whether the target's values are at most 1.
     """
     lowest, highest = 1.0 if binary else 0.0, max(cells - 1.0 if binary else cells / 2, 1.0)
     if isinstance(present, torch.Tensor):
@@ -81,17 +82,18 @@ def balance(present: Number, cells: int, *, binary: bool) -> tuple[Number, Numbe
     else:
         present = min(max(present, lowest), highest)
         divisor = max(present, 1.0)
-    # One cell has no other: what is absent counts as one.
+    # With a single cell, cells - present could be 0; it is set to 1.
     absent = cells - present if cells > 1 else 0 * present + 1
     return cells / (2 * absent), absent / divisor
 
 
 class Scales:
-    """What the terms are multiplied by, and the weights of the likelihoods' ones.
+    """The factors of the terms, and the weights of the ones in the likelihoods.
 
-    ``scaling="sum"`` leaves all terms as they are. ``scaling="mean"`` is the released program's: likelihoods are means
-    over cells, balanced by :func:`balance`; prior and mixture are means over rows, divided by the number of rows once
-    more. Its prior counts nodes and features apart, its mixture both together, so that the result is not a bound.
+    With ``scaling="sum"`` all factors are 1. ``scaling="mean"`` is the scaling of the released program. There the
+    likelihoods are means over cells, balanced by :func:`balance`, and prior and mixture are divided by the square of
+    the number of rows. For the prior these are the rows of nodes and of features separately, for the mixture those of
+    both together. So the result is not a bound.
     """
 
     def __init__(self, config: SeeGeraConfig, targets: Targets) -> None:
@@ -109,7 +111,7 @@ class Scales:
             self.feature = norm / cells
 
     def over_rows(self, term: torch.Tensor, rows: int) -> torch.Tensor:
-        """A term of the prior or of the mixture that was summed over so many rows."""
+        """Scales a term of the prior or of the mixture that was summed over ``rows`` rows."""
         return term / rows**2 if self._mean else term
 
 
@@ -126,13 +128,13 @@ def bound(
     """``logsumexp_j (log p(A | Z_j) + log p(X | Z_j) + warmup (log p(Z_j) - log Omega_j)) - log J`` (Eq. reweight).
 
     Args:
-        config: likelihood, scaling, mixture, negatives.
-        samples: of the nodes ``[n, J, d]``, and where they are embedded of the features ``[l, J, d]``, each with the
-            draws of psi that it comes from.
-        z_links: node samples as the link decoder sees them, ``[n, J, d]``.
-        decoded: the feature decoder's output; None without a feature side.
-        warmup: t in [0, 1].
-        seed: of the drawn non-edges.
+        config: its fields likelihood, scaling, mixture and negatives are used.
+        samples: the samples of the nodes ``[n, J, d]`` and, with a feature side, of the features ``[l, J, d]``, each
+            with the draws of psi that they were drawn from.
+        z_links: the node samples for the link decoder, ``[n, J, d]``.
+        decoded: the output of the feature decoder; None: no feature side.
+        warmup: factor t of the regularising terms, in [0, 1].
+        seed: seed of the drawn non-edges.
     """
     scales = Scales(config, targets)
     negatives = targets.adjacency.nnz // 2 if config.negatives == "edges" else config.negatives
@@ -159,12 +161,12 @@ def bound(
 
 
 def _total(terms: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Their sum, without the zero that ``sum`` begins with."""
+    """The sum of the terms. ``sum`` would add an unneeded zero first."""
     return functools.reduce(operator.add, terms)
 
 
 def log_mixture(form: str, samples: Sequence[tuple[torch.Tensor, Posterior]]) -> torch.Tensor:
-    """log Omega_j: "per_node" sums a mixture per row; "joint" mixes the densities of all rows together.
+    """``log Omega_j``. "per_node" sums the log mixtures of the rows; "joint" mixes the densities of all rows together.
 
     Args:
         samples: see :func:`bound`.

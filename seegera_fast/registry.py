@@ -1,4 +1,4 @@
-"""How an operation becomes an operator of torch: one definition, by names, for all of its backends."""
+"""Registers operations as torch operators. One definition, with named arguments, serves all backends."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .sparse_matrix import SparseMatrix
 
 LIBRARY = torch.library.Library("seegera_fast", "DEF")
 
-# Name -> operator, in the order of definition.
+# All operators by name, in the order of definition.
 OPERATORS: dict[str, Operator] = {}
 
-# The backend whose launcher is running: a launcher may need another operation as a step of its own.
+# The backend whose launcher is running. A launcher may call another operation, which then runs on this backend.
 running: ContextVar[Backend | None] = ContextVar("running", default=None)
 
 
 class Parts(NamedTuple):
-    """A sparse matrix as kernels take it: by rows, and the same of its transpose.
+    """A sparse matrix and its transpose, both by rows, as kernels take them.
 
-    In the dense layout, which only the CPU has, ``values`` and ``values_t`` are the matrix and its transpose in full.
+    In the dense layout, which only the CPU has, ``values`` and ``values_t`` are the dense matrix and its transpose.
     """
 
     rowptr: torch.Tensor
@@ -58,7 +58,7 @@ class Transposed(NamedTuple):
     values_t: torch.Tensor
 
 
-# The words for a matrix in a definition, and what such an argument arrives as.
+# The words for a matrix in a definition, and the type of such an argument in a kernel's launcher.
 MATRICES: dict[str, type] = {"Matrix": Parts, "Sparse": Parts, "Rows": Rows, "Transposed": Transposed}
 
 
@@ -71,7 +71,7 @@ class Argument(NamedTuple):
 
     @property
     def flat(self) -> tuple[str, ...]:
-        """The names of its arguments in torch's schema: several for a matrix."""
+        """The names of the tensors in torch's schema; a matrix has several."""
         return tuple(f"{self.name}_{part}" for part in MATRICES[self.word]._fields) if self.is_matrix else (self.name,)
 
     @property
@@ -80,34 +80,37 @@ class Argument(NamedTuple):
 
     @property
     def schema(self) -> str:
-        """As torch's schema has it."""
+        """The argument in torch's schema language."""
         kind = "Tensor" if self.is_matrix or self.word == "Constant" else self.word
         return ", ".join(f"{kind}{'?' if self.optional else ''} {name}" for name in self.flat)
 
 
 class Operator:
-    """A row of the house.
+    """A torch operator with kernels on several backends.
 
-    The overload "default" is implemented by the compiled libraries, kernels/cpu under the CPU key and kernels/cuda
-    under the CUDA key; those of Triton by the launcher of the same name in kernels/triton.
+    The compiled libraries implement the overload "default": kernels/cpu for the CPU key, kernels/cuda for the CUDA key.
+    The launchers in kernels/triton, each with the name of its operator, implement the overloads of Triton.
+
+    The functions ``fake``, ``backward`` and ``saved`` are called with what their parameters are named after.
 
     Args:
-        definition: ``name(arguments) -> results``: torch's schema language with four more words for matrices and one
-            for tensors. ``Matrix m`` is a sparse matrix with its transpose in whichever layout the backend computes
-            with, ``Sparse m`` the same always by rows, ``Rows m`` and ``Transposed m`` one half of it. A ``Constant``
-            is a tensor without a gradient. Results have names, too; with a backward, the first alone has a gradient.
+        definition: ``name(arguments) -> results``, in torch's schema language with five more types. ``Matrix m`` is a
+            sparse matrix with its transpose, in the layout that the backend computes with. ``Sparse m`` is the same,
+            always by rows. ``Rows m`` is only the matrix, ``Transposed m`` only the transpose. ``Constant t`` is a
+            tensor without a gradient. Results are named too. Only the first result is differentiable.
         columns: names of the backends that have a kernel in the source tree.
-        fake: shapes and types of the results, from the arguments that it names.
-        backward: None where the operator is not differentiable. Else an operator whose results are the gradients,
-            named like the arguments, or a function for each argument with a gradient. They are given what they name:
-            arguments, results, ``gradient`` (of the first result), what ``saved`` derives, and, for an operator,
-            ``<argument>_wanted``. A function may also name ``call``: ``call(name, **arguments)`` runs an operator in
-            the column that forward took.
-        saved: name -> function that derives, from the arguments and results that it names, what backward asks for by
-            that name. All else that backward names is kept as it is.
+        fake: arguments -> empty tensors with the shapes and dtypes of the results.
+        backward: None: the operator is not differentiable. Otherwise either an operator whose results are the gradients
+            and have the names of the arguments, or a function for each argument with a gradient. Both may name
+            arguments, results, ``gradient`` (the gradient of the first result) and keys of ``saved``. An operator may
+            also name ``<argument>_wanted``, whether a gradient is needed. A function may also name ``call``:
+            ``call(name, **arguments)`` runs an operator on the backend of the forward pass.
+        saved: name -> function that computes what is saved for backward under that name, from arguments and results.
+            Arguments and results that backward names are saved as they are.
 
     Raises:
-        TypeError: a name that the definition does not have, a gradient that is missing or of no such argument.
+        TypeError: a function names what the definition does not have, or a gradient is missing, or is of an argument
+            that has none.
     """
 
     def __init__(
@@ -149,18 +152,18 @@ class Operator:
         self._overloads[overload] = getattr(getattr(torch.ops.seegera_fast, self.name), overload)
 
     def __call__(self, backend: Backend, **given: Any) -> Any:
-        """Runs the operator on a backend. A matrix is a SparseMatrix, or what an operator was given for one."""
+        """Runs the operator on a backend. A matrix is a SparseMatrix, or the Parts that a launcher was given."""
         return self.run(backend, self.flat(backend, given))
 
     def run(self, backend: Backend, flat: tuple[Any, ...]) -> Any:
-        """Runs the overload of torch's operator that a backend implements, on arguments as torch takes them."""
+        """Runs the overload that a backend implements, on the arguments of torch's schema."""
         return self._overloads[backend.overload](*flat)
 
     def flat(self, backend: Backend, given: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Arguments by name as torch takes them, in order.
+        """Converts named arguments to the arguments of torch's schema, in order.
 
         Raises:
-            TypeError: a name too many or too few.
+            TypeError: an argument is missing or unknown.
         """
         if len(given) != len(self._plan) or any(name not in given for name, _ in self._plan):
             self._refuse(given)
@@ -178,7 +181,7 @@ class Operator:
         raise TypeError(f"{self.name}: got arguments {', '.join(sorted(given))}, want {', '.join(sorted(names))}")
 
     def named(self, given: tuple[Any, ...], more: Mapping[str, Any]) -> dict[str, Any]:
-        """What torch gives an implementation, by name; a matrix in one piece, or None."""
+        """Converts the arguments of torch's schema to named arguments; a matrix becomes one argument, or None."""
         flat = dict(zip(self._flat, given, strict=False), **more)
         found: dict[str, Any] = {}
         for argument in self.arguments:
@@ -190,7 +193,11 @@ class Operator:
         return found
 
     def by_name(self, function: Callable[..., Any], what: str, known: set[str]) -> Callable[[Mapping[str, Any]], Any]:
-        """The function, called with those entries of a mapping that it names; TypeError where it names others."""
+        """Wraps a function so that it takes a mapping and uses the entries that its parameters are named after.
+
+        Raises:
+            TypeError: a parameter is not in ``known``.
+        """
         names = tuple(inspect.signature(function).parameters)
         self.check_names(names, what, known)
         return lambda values: function(**{name: values[name] for name in names})
@@ -201,9 +208,9 @@ class Operator:
             raise TypeError(f"{self.name}: {what} names {', '.join(unknown)}, want some of {', '.join(sorted(known))}")
 
     def implement(self, backend: Backend, key: str) -> None:
-        """Registers the launcher of a backend in Python, imported at its first use, for a dispatch key.
+        """Registers a backend's launcher, a Python function, for a dispatch key. It is imported at its first call.
 
-        The launcher of ``<operation>_backward`` is in the file of its operation.
+        The launcher of ``<operation>_backward`` is in the file of the operation.
         """
         module = f"{backend.package}.{self.name.removesuffix('_backward')}"
 
@@ -219,7 +226,7 @@ class Operator:
 
 
 class Composition:
-    """A row without kernels of its own, since a composition of operators loses nothing: it runs where they all do."""
+    """An operation without a kernel, which calls operators. It runs on the backends that have them all."""
 
     def __init__(self, name: str, *operators: str) -> None:
         for backend in BACKENDS:
@@ -228,7 +235,7 @@ class Composition:
 
 
 class Derivative:
-    """What forward keeps, and what backward makes of it: both by name."""
+    """The gradient of an operator: what the forward pass saves, and how backward uses it."""
 
     def __init__(
         self,
@@ -266,7 +273,7 @@ class Derivative:
         if unused:
             raise TypeError(f"{operator.name}: saved has {', '.join(sorted(unused))}, which backward does not name")
         self.kept = tuple(sorted(asked & (given | {*saved})))
-        # Of a matrix, what backward takes of it.
+        # Matrix name -> the word for the part of it that backward takes.
         self.halves = {}
         if self.gradient is not None:
             self.halves = {argument.name: argument.word for argument in self.gradient.arguments if argument.is_matrix}
@@ -294,7 +301,7 @@ class Derivative:
         ctx.dtypes = {name: known[name].dtype for name in self.starts if known[name] is not None}
         if len(results) > 1:
             ctx.mark_non_differentiable(*results[1:])
-            # No zeros for the further results, which have no gradient.
+            # Otherwise torch would make gradients of zeros for the other results, which have none.
             ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
 
@@ -306,23 +313,23 @@ class Derivative:
             if gradients[0] is None:
                 return tuple(found)
             known = {**self._restored(ctx), "gradient": gradients[0], "call": call}
-            wanted = {name: ctx.needs_input_grad[start] for name, start in self.starts.items()}
+            needed = {name: ctx.needs_input_grad[start] for name, start in self.starts.items()}
             if self.gradient is not None:
-                known.update({f"{name}_wanted": want for name, want in wanted.items()})
+                known.update({f"{name}_wanted": need for name, need in needed.items()})
                 results = call(self.gradient.name, **{name: known[name] for name, _ in self.gradient._plan})
                 results = results if isinstance(results, (tuple, list)) else (results,)
                 made = dict(zip(self.gradient.results, results, strict=True))
             else:
-                made = {name: function(known) for name, function in self.functions.items() if wanted[name]}
+                made = {name: function(known) for name, function in self.functions.items() if needed[name]}
             for name, start in self.starts.items():
-                if wanted[name]:
+                if needed[name]:
                     found[start] = made[name].to(ctx.dtypes[name])
             return tuple(found)
 
         return run
 
     def _restored(self, ctx: Any) -> dict[str, Any]:
-        """What :meth:`setup_context` kept, by name."""
+        """What :meth:`setup_context` saved, by name."""
         known, tensors, start = dict(ctx.values), ctx.saved_tensors, 0
         for name, (kind, size) in ctx.sizes.items():
             known[name] = tensors[start] if kind is None else kind(*tensors[start : start + size])
@@ -344,7 +351,7 @@ def _parse(definition: str) -> tuple[str, tuple[Argument, ...], tuple[str, ...]]
 
 
 def _matrix(word: str, value: Any, backend: Backend | None = None) -> tuple[torch.Tensor | None, ...]:
-    """A matrix as the arguments of torch's schema."""
+    """Converts a matrix to the arguments of torch's schema."""
     fields = MATRICES[word]._fields
     if value is None:
         return (None,) * len(fields)
@@ -353,21 +360,21 @@ def _matrix(word: str, value: Any, backend: Backend | None = None) -> tuple[torc
             return value.rowptr, value.col, value.values
         by_layout = word == "Matrix" and backend is not None and backend.parts is not None
         value = backend.parts(value) if by_layout else value.parts
-    # What was given for a whole matrix serves where half of it is asked for.
+    # A matrix with its transpose was given, and only one of the two is asked for.
     if len(value) > len(fields):
         return tuple(value[:3]) if word == "Rows" else tuple(value[3:])
     return tuple(value)
 
 
 def _caller(overload: str) -> Callable[..., Any]:
-    """Runs operators in the column that forward took."""
+    """Makes the function ``call`` of a backward pass, which runs operators on the backend of the forward pass."""
     backend = next(backend for backend in BACKENDS if backend.overload == overload)
 
     def call(name: str, **arguments: Any) -> Any:
         operator = OPERATORS[name]
         flat = operator.flat(backend, arguments)
         if not torch.is_grad_enabled():
-            # No second derivative is wanted: what was saved needs no graph, though it may be a leaf that has one.
+            # No second derivative is needed, so saved tensors that require gradients are detached.
             flat = tuple(value.detach() if isinstance(value, torch.Tensor) else value for value in flat)
         return operator.run(backend, flat)
 
@@ -375,7 +382,7 @@ def _caller(overload: str) -> Callable[..., Any]:
 
 
 def _no_second(name: str) -> Callable[..., Any]:
-    """The ``backward`` of an operator that is itself a gradient: a second derivative raises, it is never wrong."""
+    """The ``backward`` of an operator that is itself a gradient. It raises, since there is no second derivative."""
     operation = name.removesuffix("_backward")
 
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

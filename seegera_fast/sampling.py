@@ -1,7 +1,8 @@
-"""Uniform draws from what a sparse matrix leaves out: non-edges of a graph, zero entries of the features.
+"""Uniform draws of cells that a sparse matrix does not store: non-edges of a graph, zero entries of the features.
 
-Absent cells are numbered in ascending order, and number ``r`` is found by one binary search: cell ``r + m``, where
-``m`` counts the present cells that come before it. So a draw is exact, needs no rejection and no dense matrix.
+The cells that are not stored are numbered in ascending order. The one with number ``r`` is cell ``r + m`` of the
+matrix, where ``m`` is the number of stored cells before it, found by a binary search. So draws are exactly uniform and
+need neither rejection nor a dense matrix.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 
 
 def share(rate: float, count: int) -> int:
-    """``floor(rate * count)`` of the rate as it is written: 0.29 of 100 is 29, though the float product is below it."""
+    """``floor(rate * count)`` for the decimal number ``rate``: 29 for 0.29 of 100, though the float product is less."""
     whole = int(rate * count)
     return whole + (count > 0 and (whole + 1) / count == rate)
 
@@ -19,7 +20,7 @@ class NonEdges:
     """The pairs ``i < k`` of an undirected graph that are not edges.
 
     Attributes:
-        count: how many there are.
+        count: number of non-edges.
         gaps: int64 ``[edges]``: the number of non-edges before each edge, ascending.
     """
 
@@ -27,26 +28,26 @@ class NonEdges:
         self.num_nodes = num_nodes
         self.count = num_nodes * (num_nodes - 1) // 2 - edges.shape[0]
         low, high = edges[:, 0], edges[:, 1]
-        place = self._row_start(low) + (high - low - 1)
-        self.gaps = place - torch.arange(place.shape[0], device=place.device)
+        number = self._row_start(low) + (high - low - 1)
+        self.gaps = number - torch.arange(number.shape[0], device=number.device)
 
     def _row_start(self, low: torch.Tensor) -> torch.Tensor:
         """The number of pairs ``i < k`` with ``i`` below ``low``."""
         return low * (2 * self.num_nodes - low - 1) // 2
 
     def pairs(self, rank: torch.Tensor) -> torch.Tensor:
-        """int64 ``[m, 2]``: the non-edges with these numbers, int64 ``[m]`` in ``[0, count)``."""
-        place = rank + torch.searchsorted(self.gaps, rank, right=True)
+        """int64 ``[m, 2]``: the non-edges with the numbers ``rank``, int64 ``[m]`` in ``[0, count)``."""
+        number = rank + torch.searchsorted(self.gaps, rank, right=True)
         starts = self._row_start(torch.arange(self.num_nodes, device=rank.device))
-        low = torch.searchsorted(starts, place, right=True) - 1
-        return torch.stack([low, place - starts[low] + low + 1], dim=1)
+        low = torch.searchsorted(starts, number, right=True) - 1
+        return torch.stack([low, number - starts[low] + low + 1], dim=1)
 
 
 class ZeroEntries:
     """The cells of a sparse matrix that are not stored.
 
     Attributes:
-        count: how many there are.
+        count: number of these cells.
     """
 
     def __init__(self, row: torch.Tensor, col: torch.Tensor, shape: tuple[int, int]) -> None:
@@ -55,6 +56,6 @@ class ZeroEntries:
         self._gaps = row * shape[1] + col - torch.arange(row.shape[0], device=row.device)
 
     def cells(self, rank: torch.Tensor) -> torch.Tensor:
-        """int64 ``[m, 2]``: row and column of the zero entries with these numbers, int64 ``[m]``."""
-        place = rank + torch.searchsorted(self._gaps, rank, right=True)
-        return torch.stack([place // self.num_columns, place % self.num_columns], dim=1)
+        """int64 ``[m, 2]``: row and column of the cells with the numbers ``rank``, int64 ``[m]`` in ``[0, count)``."""
+        number = rank + torch.searchsorted(self._gaps, rank, right=True)
+        return torch.stack([number // self.num_columns, number % self.num_columns], dim=1)

@@ -1,4 +1,4 @@
-"""Seeds: one number from the user, and from it an independent one for each site, where something is drawn."""
+"""Seeds. A site is a point of the program that draws numbers; its seed is derived from the seed of the user."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _MASK = (1 << 64) - 1
 
 
 class Site:
-    """The sites of a model's draws: the numbers that :func:`derive_seed` takes, below the seed of a step.
+    """The numbers of a model's sites, which form a path for :func:`derive_seed`.
 
-    Layers and epochs are sites too, with their index for a number. A number that changes changes every result.
+    A path may also have the index of an epoch or of a layer. Changing a number here changes every result.
     """
 
     # Below the seed of a step.
@@ -23,47 +23,47 @@ class Site:
     DECODER = 4
     NEGATIVES = 5
 
-    # Below ENCODER and SAMPLES: what is encoded, or sampled.
+    # Below ENCODER and SAMPLES: what is encoded or sampled.
     NODES = 0
     FEATURES = 1
 
-    # Below ENCODER and what is encoded: the branches.
+    # Below NODES and FEATURES of the encoder: its two branches.
     MEAN = 0
     LOG_VAR = 1
 
-    # Below a branch: the first layer of a stack, whose further layers follow by index; the two layers of a head.
+    # Below a branch: the first layer of a stack (its other layers have their index), or the two layers of a head.
     FIRST_LAYER = 0
     INNER_LAYER = 0
     OUTER_LAYER = 1
 
-    # Below DECODER. Below FEATURE_DECODER its layers by index.
+    # Below DECODER. Below FEATURE_DECODER, each layer has its index.
     NODE_DROPOUT = 0
     FEATURE_DROPOUT = 1
     FEATURE_DECODER = 2
 
 
 class SeedSlots:
-    """Seeds at fixed addresses on a device: a recorded step reads them there, and each replay writes new ones.
+    """Seeds at fixed addresses on a device. A recorded step reads them there, and each replay writes new ones.
 
     Args:
-        device: where the step draws.
-        capacity: the most sites that a step may have.
+        device: the device of the step.
+        capacity: the largest number of sites that a step may have.
     """
 
     def __init__(self, device: torch.device, capacity: int = 1024) -> None:
-        # 16 bytes a slot: Triton compiles a kernel anew for an address that is no multiple of them.
+        # A slot has 16 bytes, because Triton compiles a kernel again for an address that is not a multiple of 16.
         self._values = torch.zeros((capacity, 2), dtype=torch.int64, device=device)
         self._slots: dict[tuple[int, ...], int] = {}
-        # The sites with a slot and those above them, each after the one above it.
+        # The sites with a slot and all sites above them, in an order in which each follows the one above it.
         self._sites: dict[tuple[int, ...], None] = {}
 
     @property
     def root(self) -> SlotSeed:
-        """Stands for the seed that the step is given."""
+        """The seed of the step, whose value is set by :meth:`fill`."""
         return SlotSeed(self, ())
 
     def at(self, path: tuple[int, ...]) -> torch.Tensor:
-        """int64 ``[1]``: the slot of a site, which is the same at each call."""
+        """int64 ``[1]``: the slot of a site, the same tensor memory at each call."""
         if path not in self._slots:
             self._slots[path] = len(self._slots)
             self._sites |= dict.fromkeys(path[:length] for length in range(1, len(path) + 1))
@@ -73,8 +73,8 @@ class SeedSlots:
         return self._values[slot, :1]
 
     def fill(self, seed: int) -> None:
-        """Writes the seeds that all sites seen so far have under ``seed``, in one copy that is not waited for."""
-        # A GPU waits for this, so each site takes one step from the number of the site above it.
+        """Writes the seeds of all sites seen so far, derived from ``seed``, in one asynchronous copy."""
+        # A GPU waits for this loop, so each site's number is derived in one step from that of the site above it.
         numbers = {(): seed}
         for path in self._sites:
             numbers[path] = _step(numbers[path[:-1]], path[-1])
@@ -86,21 +86,21 @@ class SeedSlots:
 
 
 class SlotSeed(NamedTuple):
-    """The seed of a site whose number is in a slot."""
+    """The seed of a site that is stored in a slot."""
 
     slots: SeedSlots
     path: tuple[int, ...]
 
 
 def derive_seed(seed: int | torch.Tensor | SlotSeed, *path: int) -> int | torch.Tensor | SlotSeed:
-    """The seed of the site ``path`` below ``seed``, by SplitMix64 steps.
+    """Derives the seed of the site ``path`` from ``seed``, by a SplitMix64 step for each number of the path.
 
     Args:
-        seed: an int, an int64 tensor of one element, which is never read on the host, or that of a slot.
-        path: members of :class:`Site` and indices of layers or epochs, each below the one before it.
+        seed: an int, an int64 tensor of one element (which is never read on the host), or a SlotSeed.
+        path: members of :class:`Site`, and indices of epochs and layers, from the top down.
 
     Returns:
-        The same kind as ``seed``; all kinds give the same number.
+        A seed of the same kind. All kinds give the same number.
     """
     if isinstance(seed, SlotSeed):
         return SlotSeed(seed.slots, seed.path + path)
@@ -113,7 +113,7 @@ def derive_seed(seed: int | torch.Tensor | SlotSeed, *path: int) -> int | torch.
 
 
 def seed_tensor(seed: int | torch.Tensor | SlotSeed, device: torch.device) -> torch.Tensor:
-    """The seed as the operators take it: int64 ``[1]``, an int on ``device``, a tensor or slot where it is."""
+    """Converts a seed to what the operators take: int64 ``[1]``. An int goes to ``device``; others stay on theirs."""
     if isinstance(seed, SlotSeed):
         return seed.slots.at(seed.path)
     if isinstance(seed, torch.Tensor):
@@ -127,7 +127,7 @@ def _signed(value: int) -> int:
 
 
 def _step(seed: int, step: int) -> int:
-    """The number of a site from that of the site above it: 64 bits without a sign."""
+    """The number of a site, from the number of the site above it: 64 bits, unsigned."""
     value = (seed + (step + 1) * 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

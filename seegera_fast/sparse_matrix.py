@@ -1,4 +1,4 @@
-"""A sparse matrix in compressed rows, made from any kind of matrix and checked once."""
+"""Sparse matrices in compressed sparse row (CSR) form."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class SparseMatrix:
     """A sparse matrix in compressed sparse row form, on any device.
 
     Attributes:
-        rowptr: int64 ``[rows + 1]``; row ``i`` owns the entries ``rowptr[i]`` to ``rowptr[i + 1]``.
+        rowptr: int64 ``[rows + 1]``; row ``i`` has the entries ``rowptr[i]`` to ``rowptr[i + 1] - 1``.
         col: int64 ``[nnz]``, ascending inside a row, without duplicates.
         values: float32 or float64 ``[nnz]``.
         shape: ``(rows, cols)``.
-        symmetric: the matrix equals its transpose, value for value.
-        hollow: there is no entry on the diagonal.
+        symmetric: whether the matrix is known to equal its transpose, value for value.
+        hollow: whether the matrix is known to have no entry on the diagonal.
 
-    The constructor takes its parts on trust, and "hollow" may be False for want of knowing; :meth:`from_any` checks.
-    What follows from the matrix (its transpose, row numbers, weights of the averages of Eq. cor) is built at the first
-    use and kept. So its parts are not to be changed in place: :meth:`with_values` makes another matrix.
+    The constructor does not check its arguments; :meth:`from_any` does. Properties such as the transpose, the row
+    numbers and ``row_normalized`` are computed at first use and then kept. So don't change the tensors in place:
+    :meth:`with_values` makes another matrix.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SparseMatrix:
         symmetric: bool = False,
         hollow: bool = False,
     ) -> None:
-        # The kernels read the three one element after the other.
+        # The kernels read these three tensors as contiguous memory.
         self.rowptr = rowptr.contiguous()
         self.col = col.contiguous()
         self.values = values.contiguous()
@@ -51,8 +51,8 @@ class SparseMatrix:
         self._row: torch.Tensor | None = None
         self._order: torch.Tensor | None = None
         self._transposed: SparseMatrix | None = None
-        # Of the transpose, the matrix that it was made from. Two matrices that hold each other would keep their memory
-        # beyond the training step that made them, until the garbage collector finds the cycle.
+        # A transpose refers weakly to the matrix that it was made from. With strong references in both directions, the
+        # memory of both would be freed only when the garbage collector finds the cycle, not after the training step.
         self._origin: weakref.ref[SparseMatrix] | None = None
         self._row_normalized: SparseMatrix | None = None
         self._layout = "auto"
@@ -102,7 +102,7 @@ class SparseMatrix:
 
     @property
     def transposed(self) -> SparseMatrix:
-        """The transpose, by rows; the matrix itself where it is symmetric."""
+        """The transpose, in CSR form too; the matrix itself if it is symmetric."""
         if self.symmetric:
             return self
         if self._transposed is None:
@@ -122,7 +122,7 @@ class SparseMatrix:
 
     @property
     def row_normalized(self) -> SparseMatrix:
-        """Each row divided by the sum of its absolute values (Eq. cor's weights); an all-zero row stays zero."""
+        """The matrix with each row divided by the sum of its absolute values (Eq. cor); a zero row stays zero."""
         if self._row_normalized is None:
             norms = row_sums(self.rowptr, self.values.abs())
             scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
@@ -131,18 +131,18 @@ class SparseMatrix:
 
     @property
     def layout(self) -> str:
-        """How a backend with both layouts computes with the matrix: "sparse", by rows, "dense", in full, or "auto".
+        """How a backend with both layouts computes with the matrix: "sparse", "dense" or "auto".
 
-        "auto" leaves it to the backend. Both give the same numbers up to rounding. What follows from a matrix has its
-        layout, which :meth:`with_layout` sets.
+        With "auto" the backend chooses. The layouts give the same numbers up to rounding. Matrices that are made from
+        this one, such as its transpose, have the same layout. :meth:`with_layout` sets it.
         """
         return self._layout
 
     def with_layout(self, layout: str) -> SparseMatrix:
-        """The same matrix, whose parts are shared, with the layout "auto", "sparse" or "dense".
+        """The same matrix with the layout "auto", "sparse" or "dense"; its tensors are shared.
 
         Raises:
-            ValueError: another layout.
+            ValueError: an unknown layout.
         """
         if layout not in LAYOUTS:
             raise ValueError(f"layout: got {layout!r}, want one of {', '.join(map(repr, LAYOUTS))}")
@@ -156,13 +156,13 @@ class SparseMatrix:
 
     @property
     def parts(self) -> tuple[torch.Tensor, ...]:
-        """The matrix as kernels take it: row pointers, columns and values, its own and its transpose's."""
+        """What kernels take: row pointers, columns and values of the matrix, then those of its transpose."""
         flipped = self.transposed
         return self.rowptr, self.col, self.values, flipped.rowptr, flipped.col, flipped.values
 
     @property
     def dense(self) -> torch.Tensor:
-        """The matrix as a dense tensor ``[rows, cols]``, made once: what the dense layout computes with."""
+        """The matrix as a dense tensor ``[rows, cols]``, made once, for the dense layout."""
         if self._dense is None:
             self._dense = self.to_dense()
         return self._dense
@@ -177,12 +177,12 @@ class SparseMatrix:
 
     @property
     def non_edge_count(self) -> int:
-        """The number of those pairs, without building them."""
+        """The number of :attr:`non_edges`, computed without them."""
         return self.shape[0] * (self.shape[0] - 1) // 2 - self.nnz // 2
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """The smallest and the largest element, zeros included; read on the host once."""
+        """The smallest and the largest element, zeros included. The device is read once."""
         if self._value_range is None:
             ends = (float(self.values.min()), float(self.values.max())) if self.nnz else (0.0, 0.0)
             full = self.nnz == self.shape[0] * self.shape[1]
@@ -191,16 +191,16 @@ class SparseMatrix:
 
     @property
     def value_sum(self) -> float:
-        """The sum of the elements; read on the host once."""
+        """The sum of the elements. The device is read once."""
         if self._value_sum is None:
             self._value_sum = float(self.values.sum(dtype=torch.float64))
         return self._value_sum
 
     def with_values(self, values: torch.Tensor) -> SparseMatrix:
-        """The same structure, which is shared, with other values ``[nnz]``, float32 or float64, on the same device.
+        """A matrix with other values ``[nnz]``, float32 or float64, on the same device. The structure is shared.
 
         Raises:
-            TypeError, ValueError: values of another shape, type or device.
+            TypeError, ValueError: values of another shape, dtype or device.
         """
         if not isinstance(values, torch.Tensor) or values.dtype not in FLOATING:
             got = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
@@ -217,7 +217,7 @@ class SparseMatrix:
         return matrix
 
     def with_ones(self) -> SparseMatrix:
-        """The same structure, which is shared, with all values 1; a symmetric matrix stays symmetric."""
+        """A matrix with all values 1. The structure is shared; a symmetric matrix stays symmetric."""
         ones = torch.ones_like(self.values)
         return SparseMatrix(self.rowptr, self.col, ones, self.shape, symmetric=self.symmetric, hollow=self.hollow)
 
@@ -225,16 +225,16 @@ class SparseMatrix:
         self._set_transposed(other.rowptr, other.col, values)._row = other._row
 
     def with_all_values(
-        self, own: tuple[torch.Tensor, ...], by_row: tuple[torch.Tensor, ...], by_column: tuple[torch.Tensor, ...]
+        self, values: tuple[torch.Tensor, ...], by_row: tuple[torch.Tensor, ...], by_column: tuple[torch.Tensor, ...]
     ) -> SparseMatrix:
-        """The same structure with other values, of which all that follows is known.
+        """A matrix with other values, whose transpose and normalised forms are given too. The structure is shared.
 
         Args:
-            own: values ``[nnz]`` in the order of this matrix, and in that of its transpose.
+            values: the values ``[nnz]`` in the order of this matrix, and in the order of its transpose.
             by_row: the same two for :attr:`row_normalized`.
             by_column: the same two for the matrix with each column divided by the sum of its absolute values.
         """
-        matrix = self._paired(*own)
+        matrix = self._paired(*values)
         matrix._row_normalized = self._paired(*by_row)
         matrix.transposed._row_normalized = self.transposed._paired(*reversed(by_column))
         return matrix
@@ -246,11 +246,11 @@ class SparseMatrix:
         return matrix
 
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> SparseMatrix:
-        """The matrix on another device or with values of another type.
+        """The matrix on another device or with another dtype.
 
         Raises:
             TypeError: a dtype other than torch.float32 and torch.float64.
-            ValueError: a value, or the sum of a row's or column's absolute values, is beyond what ``dtype`` can hold.
+            ValueError: ``dtype`` can't hold a value, or the sum of the absolute values of a row or column.
         """
         if dtype is not None and dtype not in FLOATING:
             raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
@@ -278,7 +278,7 @@ class SparseMatrix:
         return matrix
 
     def _surely_fits(self, dtype: torch.dtype) -> bool:
-        """Whether all values together add up to what a dtype can hold, so that each one and each part does."""
+        """Whether a dtype can hold the sum of all absolute values, and so each value and each partial sum."""
         return bool(self.values.abs().sum(dtype=torch.float64) <= torch.finfo(dtype).max)
 
     def to_dense(self) -> torch.Tensor:
@@ -292,20 +292,20 @@ class SparseMatrix:
 
     @classmethod
     def from_any(cls, matrix: Any, *, name: str = "matrix", dtype: torch.dtype = torch.float32) -> SparseMatrix:
-        """Reads a SciPy matrix or array (any format), a NumPy array or matrix, or a torch tensor (dense or sparse).
+        """Converts a SciPy matrix or array (any format), a NumPy array or matrix, or a torch tensor (dense or sparse).
 
-        Duplicate entries are added up, and explicit zeros dropped, with them what ``dtype`` holds only as zero or as a
-        subnormal number (below 1.2e-38 in float32), whose reciprocal it does not hold.
+        Duplicate entries are added up. Zeros are dropped, and so are values that would be zero or subnormal in
+        ``dtype`` (below 1.2e-38 in float32), because their reciprocals overflow.
 
         Args:
-            matrix: the matrix, two-dimensional, real, finite. A ``SparseMatrix`` is taken as it is.
-            name: what errors call it.
+            matrix: a two-dimensional matrix of finite real numbers, or a ``SparseMatrix``.
+            name: name of the matrix in error messages.
             dtype: torch.float32 or torch.float64.
 
         Raises:
-            TypeError: not a matrix of numbers, or a dtype that is not one of the two.
-            ValueError: not two-dimensional, or a value is NaN or infinite, or it, or the sum of a row's or column's
-                absolute values, is beyond what ``dtype`` can hold.
+            TypeError: ``matrix`` is not a matrix of numbers, or ``dtype`` is not one of the two.
+            ValueError: the matrix is not two-dimensional; a value is NaN or infinite; or ``dtype`` can't hold a value,
+                or the sum of the absolute values of a row or column.
 
         Example:
             >>> import numpy
@@ -329,20 +329,20 @@ class SparseMatrix:
     def from_edge_index(
         cls, edge_index: Any, num_nodes: int | None = None, *, dtype: torch.dtype = torch.float32
     ) -> SparseMatrix:
-        """The adjacency of an undirected graph from ``edge_index`` ``[2, E]``, as PyTorch Geometric has it.
+        """Makes the adjacency of an undirected graph from ``edge_index`` ``[2, E]``, as in PyTorch Geometric.
 
-        An edge in either direction counts, once; self-loops are dropped; all values are 1. It is what
-        :func:`seegera_fast.ops.link_likelihood` takes, on the device of ``edge_index``.
+        An edge in either direction counts once. Self-loops are dropped, and all values are 1. The result is on the
+        device of ``edge_index``, and can be given to :func:`seegera_fast.ops.link_likelihood`.
 
         Args:
             edge_index: integer node numbers from 0.
-            num_nodes: n; None: the largest number in ``edge_index``, plus one.
+            num_nodes: n; None: the largest node number plus one.
             dtype: torch.float32 or torch.float64.
 
         Raises:
-            TypeError: ``num_nodes`` or the node numbers are not integers, or a dtype that is not one of the two.
-            ValueError: a wrong shape, a number outside ``0 .. num_nodes - 1``, or one that is far beyond what so few
-                edges reach, without ``num_nodes``.
+            TypeError: ``num_nodes`` or the node numbers are not integers, or ``dtype`` is not one of the two.
+            ValueError: a wrong shape, a node number outside ``0 .. num_nodes - 1``, or, without ``num_nodes``, a node
+                number that is too large for so few edges (see :meth:`seegera_fast.Graph.from_edge_index`).
 
         Example:
             >>> import torch, seegera_fast as sf
@@ -352,7 +352,7 @@ class SparseMatrix:
         if dtype not in FLOATING:
             raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
         device = edge_index.device if isinstance(edge_index, torch.Tensor) else None
-        # A list in one direction is as good as one in both: no warning.
+        # No warning for a list of edges in one direction, unlike in Graph: the result is the same as for both.
         csr = simple(edges_to_coo(edge_index, num_nodes), weighted=False)
         csr = csr.maximum(csr.T).tocsr()
         csr.sort_indices()
@@ -360,7 +360,7 @@ class SparseMatrix:
 
 
 def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, hollow: bool = False) -> SparseMatrix:
-    """The matrix of a canonical CSR matrix of finite float64 values; ``hollow``: a symmetric one without a diagonal."""
+    """Converts a CSR matrix of :func:`to_csr`; ``hollow``: it is known to be symmetric, without a diagonal."""
     check_fits(csr, name, dtype)
     subnormal = np.abs(csr.data) < torch.finfo(dtype).tiny
     if subnormal.any():
@@ -377,5 +377,5 @@ def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *
 
 
 def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """``[rows]``: each row's values added in their order, on every device."""
+    """``[rows]``: the sums of the rows, added in the order of the entries on every device."""
     return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)

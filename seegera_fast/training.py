@@ -1,4 +1,4 @@
-"""The training loop of all tasks: Adam, warm-up, validation, early stopping."""
+"""The training loop of all tasks, with Adam, warm-up, validation and early stopping."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained. Epochs count from 1, and each one sees the whole graph.
+    """Settings of training. Epochs are counted from 1. Each epoch is one step on the whole graph.
 
     Attributes:
-        epochs: at most so many, at least 1.
-        learning_rate, weight_decay: of Adam; the decay is its L2 term.
-        warmup_epochs: the regularising terms weigh ``min(epoch / warmup_epochs, 1)``; 0 switches the warm-up off.
-        patience: training ends once more than so many epochs have passed since the best one. None: never early.
-        evaluate_every: the model is scored on the validation part every so many epochs, and after the last one.
-        evaluate_after: and not before this many epochs have passed.
+        epochs: the largest number of epochs, at least 1.
+        learning_rate, weight_decay: settings of Adam; the decay is its L2 term.
+        warmup_epochs: the regularising terms have the factor ``min(epoch / warmup_epochs, 1)``; 0: no warm-up.
+        patience: training ends when more than this number of epochs have passed since the best one; None: no early
+            stopping.
+        evaluate_every: number of epochs between two validations. The last epoch is validated too.
+        evaluate_after: number of epochs at the start without validation.
 
     Raises:
-        TypeError, ValueError: a field of a wrong kind or out of range.
+        TypeError, ValueError: a field is of a wrong kind or out of range.
     """
 
     epochs: int = 3500
@@ -65,22 +66,22 @@ class TrainingConfig:
                 raise ValueError(f"{name}: got {value}, want a finite number, 0 or above")
 
     def warmup(self, epoch: int) -> float:
-        """t of the regularising terms."""
+        """The factor t of the regularising terms."""
         return min(epoch / self.warmup_epochs, 1.0) if self.warmup_epochs else 1.0
 
     def evaluates(self, epoch: int) -> bool:
-        """Whether the model is scored after this epoch."""
+        """Whether the model is validated after this epoch."""
         due = epoch > self.evaluate_after and epoch % self.evaluate_every == 0
         return due or epoch == self.epochs
 
 
 class TrainingFailure(RuntimeError):
-    """A number that training can't go on with.
+    """Raised when a number becomes NaN or infinite in training.
 
     Attributes:
-        epoch: when, counted from 1.
-        term: what was NaN or infinite first: a term of the loss ("link", "feature", "prior", "mixture"), the "loss"
-            itself, or what the validation is made from.
+        epoch: the epoch, counted from 1.
+        term: what became NaN or infinite first: a term of the loss ("link", "feature", "prior", "mixture"), the "loss",
+            or what the validation scores are computed from.
     """
 
     def __init__(self, epoch: int, term: str) -> None:
@@ -94,8 +95,8 @@ class Validation:
     """How the best epoch is found.
 
     Attributes:
-        score: gives the validation scores by name; called with the epoch.
-        improves: whether the first scores are better than the second, those of the best epoch so far.
+        score: epoch -> validation scores by name.
+        improves: ``(scores, best)`` -> whether the scores are better than those of the best epoch so far.
     """
 
     score: Callable[[int], Scores]
@@ -104,17 +105,17 @@ class Validation:
 
 @dataclass(frozen=True)
 class Training:
-    """What a training run leaves beside the weights.
+    """What a training run returns besides the weights.
 
     Attributes:
-        history: one mapping per epoch: "epoch", the terms of the bound by name, "loss" (all from before the epoch's
-            step), the validation scores by name (in the epochs that have them) and "seconds", the epoch's wall time.
-        epochs: how many were trained.
-        best_epoch: the one whose weights the model carries.
-        seconds: wall time, that of an earlier part of a resumed run included.
+        history: one mapping per epoch: "epoch"; the terms of the bound by name and "loss", computed before the epoch's
+            step; in epochs with validation the scores by name; and "seconds", the epoch's wall time.
+        epochs: number of epochs trained.
+        best_epoch: the epoch whose weights the model has.
+        seconds: wall time, including that of earlier parts of a resumed run.
         peak_memory: the most memory that was in use, in bytes: on a GPU, that of tensors since the training began; on a
             CPU, that of the process since it was started. None where the system doesn't say.
-        interrupted: by SIGINT (from the keyboard) or SIGTERM, be it in the last epoch, so that the caller ends too.
+        interrupted: whether SIGINT (from the keyboard) or SIGTERM came, even in the last epoch. The caller should end.
     """
 
     history: list[dict[str, Any]] = field(repr=False)
@@ -138,20 +139,21 @@ def train(
 ) -> Training:
     """Trains a model on the graph it was built with and leaves the weights of the best epoch in it.
 
-    Epoch ``e`` draws from ``derive_seed(seed, e)``, so that the run depends on the seed alone. An interrupt from the
-    keyboard ends the run early; before the end of the first epoch it goes through. With a checkpoint, the first SIGINT
-    or SIGTERM ends it after the epoch, with the state written, and a SIGINT after it at once.
+    Epoch ``e`` draws from ``derive_seed(seed, e)``, so all draws follow from the seed.
+
+    A KeyboardInterrupt ends the run early; in the first epoch it is raised to the caller. With a checkpoint, the first
+    SIGINT or SIGTERM ends the run after the current epoch, whose state is written, and another SIGINT ends it at once.
 
     Args:
-        validation: None: there is no early stopping, and the weights are those of the last epoch.
-        progress: a bar on stderr, where that is a terminal.
-        checkpoint: where the state is kept, and whether the run goes on from there.
-        data: the graph that all of the run follows from, where that is not the model's; a checkpoint knows it again.
-        fields: further settings of the run by name, which a checkpoint must share.
+        validation: how to find the best epoch; None: no early stopping, and the last epoch counts as the best.
+        progress: show a bar on stderr, if that is a terminal.
+        checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
+        data: the graph that the run started from, if it is not the model's graph. It must be the same in a checkpoint.
+        fields: further settings of the run by name. They must be the same in a checkpoint.
 
     Raises:
-        TrainingFailure: the loss or a term of it is NaN or infinite.
-        ValueError: a checkpoint of another graph or configuration, or an unreadable one.
+        TrainingFailure: the loss or one of its terms is NaN or infinite.
+        ValueError: the checkpoint can't be read, or belongs to another graph or other settings.
         OSError: the checkpoint can't be written.
     """
     device = next(model.parameters()).device
@@ -199,7 +201,7 @@ def train(
     )
     try:
         with stop_on_signals(active=checkpoint is not None) as stop:
-            # A run that was stopped in its last epoch goes on to none.
+            # A run that was stopped after its last epoch has no epoch left.
             while not _ended(config, len(history), best):
                 epoch = len(history) + 1
                 begin = time.perf_counter()
@@ -212,7 +214,7 @@ def train(
                     best = Best(epoch, scores, _copy_of(model))
                 bar.update()
                 bar.set_postfix({"loss": record["loss"], **(best.scores if best else {})}, refresh=False)
-                # Asked once: what ends the run has its state written.
+                # Read once per epoch, so that the signal that ends the run is also one that writes the state.
                 interrupted = stop.requested
                 if checkpoint is not None and (
                     interrupted or (epoch % checkpoint.every == 0 and not _ended(config, epoch, best))
@@ -244,7 +246,7 @@ def train(
 def _identity(
     model: SeeGera, config: TrainingConfig, seed: int, data: Graph | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What two runs share that have the same bits."""
+    """Everything that determines the bits of a run, by name."""
     return {
         "version": __version__,
         **asdict(model.config),
@@ -257,7 +259,7 @@ def _identity(
 
 
 def _ended(config: TrainingConfig, epoch: int, best: Best | None) -> bool:
-    """Whether this epoch was the last one: there are no more, or the best one is too long ago."""
+    """Whether this epoch was the last one, by the number of epochs or by early stopping."""
     out_of_patience = best is not None and config.patience is not None and epoch - best.epoch > config.patience
     return epoch >= config.epochs or out_of_patience
 
@@ -269,12 +271,12 @@ def _larger(first: int | None, second: int | None) -> int | None:
 def _step(
     model: SeeGera, optimizer: torch.optim.Optimizer, config: TrainingConfig, seed: int, epoch: int
 ) -> dict[str, float]:
-    """One step of Adam; gives the loss and its terms from before it."""
+    """Takes one step of Adam and returns the loss and its terms, computed before the step."""
     model.train()
     optimizer.zero_grad()
     output = model(seed=derive_seed(seed, epoch), warmup=config.warmup(epoch))
     output.loss.backward()
-    # Read only now, and in one piece, so that a GPU is waited for once.
+    # All values are read together at the end, so that the host waits for the GPU only once.
     parts = {**output.terms, "loss": output.loss.detach()}
     numbers = dict(zip(parts, torch.stack([part.double() for part in parts.values()]).tolist(), strict=True))
     for name, number in numbers.items():
@@ -285,21 +287,20 @@ def _step(
 
 
 def require_finite(epoch: int, name: str, tensor: torch.Tensor) -> None:
-    """Raises a TrainingFailure where a tensor that the validation is made from holds a NaN or an infinite value."""
+    """Raises a TrainingFailure if a tensor that scores are computed from has a NaN or infinite value."""
     if not bool(torch.isfinite(tensor).all()):
         raise TrainingFailure(epoch, name)
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The most memory that was in use, in bytes; None where the system doesn't say.
+    """The peak memory in bytes; None: the system doesn't report it.
 
-    On a GPU: what tensors held there since the training began. On a CPU: the resident memory of the process since it
-    was started.
+    For a GPU: the peak memory of tensors since the training began. For a CPU: the peak resident memory of the process.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
-        # Preferred, since what getrusage says includes the memory of the process that started this one.
+        # Preferred, because the peak of getrusage includes the memory of the process that started this one.
         return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
     except (OSError, IndexError):
         pass

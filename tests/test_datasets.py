@@ -553,7 +553,7 @@ class TestLoad:
         (folder / "ind.cora.graph").unlink()
         with pytest.raises(FileNotFoundError) as raised:
             load_tiny(tmp_path)
-        assert f"cora: wanted in {folder}: ind.cora.tx, ind.cora.graph;" in str(raised.value)
+        assert f"cora: files missing in {folder}: ind.cora.tx, ind.cora.graph;" in str(raised.value)
 
     def test_every_file_has_a_digest(self):
         digests = [digest for data_set in registry.DATA_SETS.values() for digest in data_set.sha256.values()]
@@ -720,7 +720,7 @@ class TestDownload:
             with pytest.raises(ConnectionError, match="download failed") as raised:
                 sf.datasets.load(name, tmp_path)
             message = str(raised.value)
-            assert message.startswith(f"{name}: wanted in {folder}: {', '.join(data_set.sha256)}. ")
+            assert message.startswith(f"{name}: files missing in {folder}: {', '.join(data_set.sha256)}. ")
             assert "root=" in message
             assert "SEEGERA_DATA" in message
             assert files_in(folder) == []
@@ -735,7 +735,7 @@ class TestDownload:
     def test_folder_that_cannot_be_made(self, tmp_path):
         root = tmp_path / "root"
         root.write_text("a file")
-        with pytest.raises(OSError, match="photo: wanted in") as raised:
+        with pytest.raises(OSError, match="photo: files missing in") as raised:
             sf.datasets.load("photo", root)
         assert not isinstance(raised.value, ConnectionError)
 

@@ -50,7 +50,7 @@ def small_data(monkeypatch):
 
     def load(name, root=None, progress=True):
         if name == "pubmed":
-            raise FileNotFoundError("pubmed: wanted in a folder")
+            raise FileNotFoundError("pubmed: files missing in a folder")
         return communities(name)
 
     monkeypatch.setattr(datasets, "load", load)
@@ -227,7 +227,7 @@ def test_nan_missing_data_and_errors_are_told_apart(tmp_path, here, capsys):
         outcome = run_matrix(trials, conditions)
         assert set(outcome.finished) == set(trials[:2])
         assert outcome.failed == trials[1:2]
-        assert outcome.missing == {"pubmed": "pubmed: wanted in a folder"}
+        assert outcome.missing == {"pubmed": "pubmed: files missing in a folder"}
         assert list(outcome.crashed) == trials[3:]
         assert "negatives" in outcome.crashed[trials[3]]
     # What ended with an error is tried again; what became NaN isn't.
@@ -573,7 +573,7 @@ def test_reproduce_exit_status_and_lines(run, here, tmp_path):
     status, printed, err = run(*base, *out, "--data", "cora", "pubmed")
     assert status == 2
     assert "link, cora, paper split: SeeGera-v2 (" in printed
-    assert err == "seegera-fast: pubmed is left out: pubmed: wanted in a folder\n"
+    assert err == "seegera-fast: pubmed is left out: pubmed: files missing in a folder\n"
 
     status, _, err = run(*base, *out, "--data", "cora", "--set", "learning_rate=1e30")
     assert status == 3

@@ -1,4 +1,4 @@
-"""The command that embeds a graph's nodes with a trained model."""
+"""``seegera-fast embed``: embeds the nodes of a graph with a trained model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ examples:
 
 
 def add_embed(commands: Any) -> Parser:
-    """Adds the command's parser, and gives it."""
+    """Adds and returns the command's parser."""
     embed = commands.add_parser(
         "embed",
         help="embeddings of a graph's nodes from a trained model",
@@ -87,13 +87,13 @@ def _embed(options: argparse.Namespace) -> int:
 
 
 def _trained_on(model: Path) -> dict[str, bool]:
-    """What the results beside a model say about its graph: whether features were normalised and edges weighted."""
+    """Reads from the results beside a model whether its features were normalised and its edges weighted."""
     path, found = model.with_name(RESULTS), {"normalize_features": False, "weighted": False}
     if path.is_file():
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             found["normalize_features"] = bool(content["configuration"]["normalize_features"])
-            # Earlier versions did not note it.
+            # Earlier versions did not write it.
             found["weighted"] = bool(content["data"].get("weighted", False))
         except (ValueError, KeyError, TypeError, AttributeError):
             warnings.warn(

@@ -1,4 +1,4 @@
-"""The commands that run many trials: reproduce, and sweep."""
+"""``seegera-fast reproduce`` and ``seegera-fast sweep``: the commands that run many trials."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .options import (
     read_rate,
 )
 
-# Fields of a trial that have an option of their own.
+# The options that set a field of a trial, by the field's name.
 OPTION_OF_TRIAL_FIELD = {
     **dict.fromkeys(SPLIT_ARGUMENTS, "--split"),
     "preset": "--data",
@@ -88,7 +88,7 @@ files in the folder of --out:
 
 
 def add_reproduce(commands: Any) -> Parser:
-    """Adds the command's parser, and gives it."""
+    """Adds and returns the command's parser."""
     reproduce = commands.add_parser(
         "reproduce",
         help="run the paper's experiments and print its tables beside ours",
@@ -128,7 +128,7 @@ def add_reproduce(commands: Any) -> Parser:
 
 
 def add_sweep(commands: Any) -> Parser:
-    """Adds the command's parser, and gives it."""
+    """Adds and returns the command's parser."""
     sweep = commands.add_parser(
         "sweep",
         help="scores over a grid of masking rates, as a heat map",
@@ -275,11 +275,11 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
-    """Runs what is not finished yet; an option that no trial can do with is refused first."""
+    """Runs the trials that are not finished; options that do not fit them are refused first."""
     with chosen_backend(options):
         pass
     root = None if options.root is None else str(options.root)
-    # What is wrong with a record that is there is said now, not after hours.
+    # A damaged record is an error now, not after hours of training.
     read_records(options.out / "trials")
     conditions = Conditions(options.out / "trials", root, str(options.device), options.backend)
     return run_matrix(trials, conditions, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
@@ -308,7 +308,7 @@ def _label(row: Row) -> str:
 
 
 def _report(options: argparse.Namespace, outcome: Outcome) -> int:
-    """Says what is wrong or left, one line each, and gives the exit status."""
+    """Prints a line for each trial that failed or was left, and returns the exit status."""
     lines = [f"{name} is left out: {reason}" for name, reason in outcome.missing.items()]
     lines += [f"{trial.name} failed: it became NaN or infinite and is in no mean" for trial in outcome.failed]
     lines += [f"{trial.name} ended with an error: {reason}" for trial, reason in outcome.crashed.items()]

@@ -17,7 +17,7 @@ from ..datasets.arrays import checked_csr
 from ..graph import Graph
 
 LONGEST_QUOTE = 40
-# What NumPy and SciPy raise for a file that is damaged or of another kind.
+# The exceptions of NumPy and SciPy for a file that is damaged or of another kind.
 NOT_AN_ARCHIVE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -33,25 +33,25 @@ NOT_AN_ARCHIVE = (
 def read_graph(
     edges: str | Path, features: str | Path | None = None, labels: str | Path | None = None, *, weighted: bool = False
 ) -> Graph:
-    """A graph from files; text files hold one record a line, split at commas or blanks, with ``#`` comments.
+    """Reads a graph from files. Text files have one record per line, split at commas or blanks; ``#`` starts a comment.
 
     Args:
-        edges: ``.npz``: an ``n x n`` adjacency as written by ``scipy.sparse.save_npz``. Any other name: text, each
-            line two node numbers from 0 and, if wanted, a weight. An edge needs to be there in one direction only; one
-            that is there several times has the largest of its weights.
+        edges: ``.npz``: an ``n x n`` adjacency as written by ``scipy.sparse.save_npz``. Any other name: text with two
+            node numbers from 0 per line, and optionally a weight. One direction of an edge is enough. An edge that is
+            listed several times gets the largest of its weights.
         features: a row per node: ``.npz`` (SciPy sparse), ``.npy``, or text with one number per column. None: the
             identity.
-        labels: an integer per node (negative: unknown): ``.npy``, or text with one a line. None: no labels.
+        labels: an integer per node (negative: unknown): ``.npy``, or text with one per line. None: no labels.
         weighted: keep edge weights in the propagation matrix.
 
     Returns:
-        The graph, named after the file of its edges. The number of nodes is that of the adjacency, or of the rows of
-        the features or the labels, or else the largest node number plus one: up to 100 million, or 1,000 times the
-        number of edges.
+        The graph, named after the file of its edges. Its number of nodes is that of the adjacency; for text, the number
+        of rows of the features or the labels; without both, the largest node number plus one. That number may be at
+        most 100 million, or 1,000 times the number of edges.
 
     Raises:
         OSError: a file can't be read.
-        ValueError: a file isn't what its name says, or a line is wrong; names the file and the line.
+        ValueError: a file isn't what its name says, or a line is wrong; the message names the file and the line.
         TypeError: values that aren't numbers.
     """
     edges = Path(edges)
@@ -79,13 +79,13 @@ def read_graph(
             f"{edges}, line {line}: got node {highest}, but {features or labels} has {nodes} rows: want 0 to "
             f"{nodes - 1}"
         )
-    # Both directions, so that one of them is enough.
+    # Both directions are added, so that the file needs only one of them.
     row, col = np.concatenate([pairs, pairs[:, ::-1]]).T
     return Graph(matrix_of_edges(row, col, np.tile(weights, 2), nodes), feature_matrix, **options)
 
 
 def _read_edges(path: Path) -> tuple[np.ndarray, np.ndarray, int]:
-    """int64 ``[E, 2]`` and float64 ``[E]`` from text, and the line of the largest node number."""
+    """Reads edges int64 ``[E, 2]`` and weights float64 ``[E]`` from text; also returns the largest node's line."""
     ends, weights = array("q"), array("d")
     highest, line = -1, 0
     for number, fields in _records(path):
@@ -101,8 +101,8 @@ def _read_edges(path: Path) -> tuple[np.ndarray, np.ndarray, int]:
             if max(pair) > highest:
                 highest, line = max(pair), number
         except (ValueError, OverflowError):
-            wanted = "two node numbers (integers from 0) and, if wanted, a weight of 0 or more"
-            raise _wrong_line(path, number, fields, wanted) from None
+            want = "two node numbers (integers from 0) and optionally a weight of 0 or more"
+            raise _wrong_line(path, number, fields, want) from None
     return np.array(ends, np.int64).reshape(-1, 2), np.array(weights, np.float64), line
 
 
@@ -145,7 +145,7 @@ def _read_labels(path: Path) -> np.ndarray:
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number and the fields of each line that isn't empty."""
+    """Yields the line number and the fields of each line that isn't empty."""
     with open(path, encoding="utf-8-sig") as file:
         try:
             for number, line in enumerate(file, 1):
@@ -156,11 +156,11 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
             raise ValueError(f"{path}: is not a text file ({error.reason} at byte {error.start})") from error
 
 
-def _wrong_line(path: Path, number: int, fields: list[str], wanted: str) -> ValueError:
+def _wrong_line(path: Path, number: int, fields: list[str], want: str) -> ValueError:
     got = " ".join(fields)
     if len(got) > LONGEST_QUOTE:
         got = got[:LONGEST_QUOTE] + "..."
-    return ValueError(f"{path}, line {number}: got {got!r}, want {wanted}; a line of comment starts with #")
+    return ValueError(f"{path}, line {number}: got {got!r}, want {want}; a line of comment starts with #")
 
 
 def _read_array(path: Path) -> np.ndarray:
@@ -172,7 +172,7 @@ def _read_array(path: Path) -> np.ndarray:
 
 
 def _read_sparse(path: Path) -> scipy.sparse.csr_matrix:
-    """The SciPy matrix in an archive; its indices are checked, as SciPy takes them on trust."""
+    """Reads a SciPy matrix from an archive and checks its indices, which SciPy does not check."""
     with open(path, "rb") as file:
         try:
             matrix = scipy.sparse.load_npz(file)

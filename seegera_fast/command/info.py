@@ -1,4 +1,4 @@
-"""The command that says what this installation can do."""
+"""``seegera-fast info``: says what this installation can do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .options import Parser
 
 
 def add_info(commands: Any) -> Parser:
-    """Adds the command's parser, and gives it."""
+    """Adds and returns the command's parser."""
     info = commands.add_parser(
         "info",
         help="versions, devices and backends: what is available, and why the rest is not",

@@ -21,7 +21,7 @@ from .train import add_train
 
 DESCRIPTION = """\
 Trains SeeGera, a semi-implicit variational auto-encoder, on a graph with node features, and embeds its nodes."""
-# In the order in which --help lists them.
+# The subcommands, in the order in which --help lists them.
 COMMANDS = {"train": add_train, "embed": add_embed, "reproduce": add_reproduce, "sweep": add_sweep, "info": add_info}
 
 
@@ -44,20 +44,20 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and gives its exit status; bad options raise SystemExit."""
+    """Runs the command and returns its exit status; bad options raise SystemExit."""
     options = _parse(sys.argv[1:] if argv is None else list(argv))
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             status = options.run(options)
-            # What is still held would meet a closed pipe when Python ends, where nobody catches that.
+            # Flushed here, because at Python's exit nothing would catch the error of a closed pipe.
             sys.stdout.flush()
             return status
         except KeyboardInterrupt:
             print(f"{PROGRAM}: interrupted", file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:
-            # The reader of the output has seen enough; what Python still holds goes nowhere.
+            # The reader has closed the pipe. Output that Python still buffers is thrown away.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return BROKEN_PIPE
         except (OSError, TypeError, ValueError, OverflowError, RuntimeError, MemoryError) as error:

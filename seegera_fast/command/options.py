@@ -1,4 +1,4 @@
-"""The command line's options: how they are read, those that several commands share, and what these ask for."""
+"""Options of the command line: how their values are read, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAM = "seegera-fast"
 # Exit statuses.
 BAD_INPUT, FAILED_TRAINING, UNFINISHED, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 130, 141
 
-# Fields of a run that have an option of their own.
+# The options that set a field of a run, by the field's name.
 OPTION_OF_FIELD = {
     **{name: f"--{name}" for name in ("preset", "variant", "seed", "epochs")},
     **dict.fromkeys(SPLIT_ARGUMENTS, "--split"),
@@ -33,7 +33,7 @@ OPTION_OF_FIELD = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are one line; options may not be abbreviated."""
+    """A parser whose errors are one line and whose options can't be abbreviated."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, f"{PROGRAM}: error: {message}\n")
 
     def check_options(self, given: Iterable[str]) -> None:
-        """Refuses an unknown option, with the nearest ones, before what is required is looked for."""
+        """Refuses an unknown option, naming similar ones, before a missing option is reported."""
         known = [option for action in self._actions for option in action.option_strings]
         for text in given:
             if text == "--":
@@ -100,11 +100,11 @@ def read_device(text: str) -> torch.device:
 
 
 def read_field(text: str, option_of_field: Mapping[str, str] = OPTION_OF_FIELD) -> tuple[str, Any]:
-    """``name=value``: true, false and none, an int or a float where the value reads as one, else text.
+    """Reads ``name=value``. The value is true, false, none, an int or a float where it reads as one, else text.
 
     Args:
-        text: as it was given.
-        option_of_field: the command's own options, by the fields that they set.
+        text: what the user typed.
+        option_of_field: the options that set a field, by the field's name; such a field is refused here.
     """
     name, separator, value = text.partition("=")
     if not separator or not name:
@@ -133,7 +133,7 @@ def read_split(text: str) -> str | tuple[float, float]:
 
 
 def of_each_task(describe: Callable[[Task], str]) -> str:
-    """What a help text says about every task."""
+    """Joins what a help text says about each task."""
     return "; ".join(f"{key}: {describe(task)}" for key, task in TASKS.items())
 
 
@@ -147,7 +147,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--edges",
         type=Path,
         metavar="FILE",
-        help="text with two node numbers a line, counted from 0, and a weight if wanted, split at commas or blanks, "
+        help="text with two node numbers a line, counted from 0, and optionally a weight, split at commas or blanks, "
         "comments after #, of an edge that is there several times the largest weight counts; or .npz, a square matrix "
         "from scipy.sparse.save_npz",
     )
@@ -166,7 +166,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_graph_options(options: argparse.Namespace) -> None:
-    """Refuses options of files where a data set is named, and the other way round."""
+    """Refuses options for files together with a data set's name, and the other way round."""
     source, other = ("--data", "--edges") if options.data else ("--edges", "--data")
     names = ("features", "labels", "weighted") if options.data else ("root",)
     for name in names:
@@ -175,7 +175,7 @@ def check_graph_options(options: argparse.Namespace) -> None:
 
 
 def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
-    """The graph that the options name, on their device."""
+    """Reads the graph that the options name, on the device that they name."""
     if options.data:
         graph = datasets.load(options.data, options.root, progress=not options.quiet)
     else:
@@ -203,7 +203,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def chosen_backend(options: argparse.Namespace) -> Iterator[None]:
-    """Within the block, operations run on the backend that the options name, where they name one."""
+    """Makes operations in the block run on the backend that the options name, if they name one."""
     with backends.use_backend(options.backend) if options.backend else contextlib.nullcontext():
         yield
 

@@ -1,4 +1,4 @@
-"""What a run leaves: the names of its files, and a folder whose files are complete or absent."""
+"""The output of a run: the names of its files, and a folder whose files are always complete."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ UNFINISHED = ".unfinished-"
 
 
 class OutputFolder:
-    """A folder that files are moved into once they are complete. Used in a ``with`` block.
+    """A folder into which files are moved once they are complete. Used in a ``with`` block.
 
-    Entering makes the folder, and removes what killed processes left in it. What is being written lies in a hidden
-    folder inside, which is made for the first file. Leaving removes it, and the folder itself where it was made and
-    stayed empty.
+    Entering the block makes the folder and removes what killed processes left in it. A file is first written to a
+    hidden folder inside, which is made for the first file. Leaving the block removes the hidden folder, and also the
+    folder itself if the block made it and it is empty.
 
     Args:
-        path: the folder; those above it are made as well.
+        path: the folder; missing parent folders are made too.
 
     Raises:
-        OSError: on entering, where the folder can't be written.
+        OSError: on entering, the folder can't be written.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -63,7 +63,7 @@ class OutputFolder:
         self._remove_made()
 
     def aside(self, name: str) -> Path:
-        """Where a file is written before it is published."""
+        """The path to which a file is written before it is published."""
         while self._aside is None:
             aside = Path(tempfile.mkdtemp(dir=self.path, prefix=UNFINISHED))
             descriptor = held(aside)
@@ -71,7 +71,7 @@ class OutputFolder:
         return self._aside[0] / name
 
     def publish(self, *names: str) -> None:
-        """Moves complete files into the folder, each in one step, over those of an earlier run."""
+        """Moves complete files into the folder, each in one step; they replace files of an earlier run."""
         for name in names:
             os.replace(self.aside(name), self.path / name)
 

@@ -1,4 +1,4 @@
-"""The command that trains a model on a graph and writes what came out."""
+"""``seegera-fast train``: trains a model on a graph and writes its results."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ exit status:
 
 
 def add_train(commands: Any) -> Parser:
-    """Adds the command's parser, and gives it."""
+    """Adds and returns the command's parser."""
     train = commands.add_parser(
         "train",
         help="train on a graph, score, and write model, embedding, results and picture",
@@ -131,7 +131,7 @@ def add_train(commands: Any) -> Parser:
 def _train(options: argparse.Namespace) -> int:
     check_graph_options(options)
     task = TASKS[options.task]
-    # A file that happens to be called like a data set has nothing to do with it.
+    # A file that has the name of a data set does not get that data set's preset.
     preset = options.preset if options.preset or options.data else presets.DEFAULT
     if preset is not None:
         presets.load(task.name, preset, options.variant)
@@ -158,7 +158,7 @@ def _train(options: argparse.Namespace) -> int:
         result.model.save(folder.aside(MODEL))
         np.save(folder.aside(EMBEDDING), embedding)
         folder.aside(RESULTS).write_text(json_text(content), encoding="utf-8")
-        # The picture takes a while; what was trained shall not wait for it.
+        # Results are published first, since drawing the picture takes a while.
         folder.discard(PICTURE)
         folder.publish(MODEL, EMBEDDING, RESULTS)
         if not result.interrupted:

@@ -1,4 +1,4 @@
-"""Data sets by name: readers, checked downloads and the graph that is built from scikit-learn's digits."""
+"""Data sets by name: their readers, their downloads, and a graph that is built from scikit-learn's digits."""
 
 from .registry import load, names
 

@@ -12,16 +12,16 @@ GREY_LEVELS = 16
 
 
 def build_digits() -> RawGraph:
-    """scikit-learn's 1,797 digits of 8 x 8 pixels, each joined to its 10 nearest neighbours.
+    """Builds a graph of scikit-learn's 1,797 digits of 8 x 8 pixels, each joined to its 10 nearest neighbours.
 
-    Features are the 64 grey levels divided by 16, in [0, 1]. Two digits are joined where either is among the ten
-    nearest of the other by Euclidean distance (of equally near ones, those with the lower number). Labels are the ten
+    Features are the 64 grey levels divided by 16, in [0, 1]. Two digits are joined if either is among the ten nearest
+    of the other by Euclidean distance; of equally near digits, the lower node numbers are taken. Labels are the ten
     digits. There is no public split.
     """
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
-    # Grey levels are small integers, so that the squared distances are exact and the order is the same everywhere.
+    # Grey levels are small integers, so squared distances are exact and their order is the same on every machine.
     norms = (pixels * pixels).sum(axis=1)
     distances = norms[:, None] + norms[None, :] - 2 * (pixels @ pixels.T)
     np.fill_diagonal(distances, np.inf)

@@ -1,4 +1,4 @@
-"""Downloads a file, checks its SHA-256 and moves it into place, or leaves nothing behind."""
+"""Downloads a file and checks its SHA-256. A download that fails leaves no file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ CHUNK_BYTES = 1 << 16
 
 
 def download(url: str, path: Path, sha256: str, *, progress: bool = True) -> None:
-    """Fetches ``url`` to ``path``.
+    """Downloads ``url`` to ``path``.
 
-    The file is written beside its place under a name of its own, checked, and renamed; an error or an interruption
-    removes it, so that ``path`` is either absent or complete.
+    The file is written under a temporary name in the same folder, checked, and renamed. An error or an interruption
+    removes the temporary file. So ``path`` is either complete or not there.
 
     Args:
         url: address of the file.
-        path: where it goes; its folder is made.
+        path: where to store the file; its folder is made if it is missing.
         sha256: hexadecimal digest that the contents must have.
-        progress: a bar on stderr, where that is a terminal.
+        progress: show a bar on stderr, if that is a terminal.
 
     Raises:
-        ConnectionError: the address cannot be reached or the transfer broke off.
+        ConnectionError: the address cannot be reached, or the transfer broke off.
         ValueError: the contents have another SHA-256.
         OSError: the folder cannot be written.
     """
@@ -41,11 +41,11 @@ def download(url: str, path: Path, sha256: str, *, progress: bool = True) -> Non
 
 
 def _fetch(url: str, file: IO[bytes], label: str, progress: bool) -> str:
-    """Writes the contents of ``url`` and returns their SHA-256."""
+    """Writes the contents of ``url`` to a file and returns their SHA-256."""
     from tqdm import tqdm
 
     digest, received = hashlib.sha256(), 0
-    # None: no bar unless standard error is a terminal.
+    # tqdm takes None for: no bar unless standard error is a terminal.
     disable = None if progress else True
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:

@@ -16,14 +16,15 @@ MEMBERS = (*(f"adj_{part}" for part in PARTS), *(f"attr_{part}" for part in PART
 
 
 def read_npz(path: Path) -> RawGraph:
-    """Reads one archive: CSR parts ``adj_*`` and ``attr_*`` (data, indices, indptr, shape) and ``labels``.
+    """Reads one archive: the CSR matrices ``adj_*`` and ``attr_*`` (data, indices, indptr, shape) and ``labels``.
 
-    The graphs of Amazon are stored with one direction for some edges: an edge in either direction counts. Features
-    keep their values (Coauthor: counts). Other members of the archive are not opened, and none is unpickled.
+    In the graphs of Amazon some edges are stored in one direction only, so an edge in either direction counts. Features
+    keep their values (Coauthor: counts). Other members of the archive are not opened, and nothing is unpickled.
 
     Raises:
         OSError: the file is missing.
-        ValueError: the file is corrupt, a member is missing, or the parts do not fit; names the file.
+        ValueError: the file is corrupt, a member is missing, or the parts do not fit together; the message names the
+            file.
     """
     members = _members(path)
     adjacency, features = (
@@ -43,10 +44,10 @@ def read_npz(path: Path) -> RawGraph:
 
 
 def _members(path: Path) -> dict[str, np.ndarray]:
-    """The members of the archive that are wanted."""
+    """The members of the archive that are needed, by name."""
     content = io.BytesIO(path.read_bytes())
     try:
-        # Opened as the archive that its name says it is: np.load alone would also take a bare array.
+        # ZipFile refuses what is not an archive; np.load alone would also accept a bare array.
         with zipfile.ZipFile(content) as archive, np.load(content, allow_pickle=False) as arrays:
             missing = [member for member in MEMBERS if f"{member}.npy" not in archive.namelist()]
             if not missing:

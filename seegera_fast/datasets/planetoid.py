@@ -19,15 +19,15 @@ VALID_NODES = 500
 def read_planetoid(folder: Path, key: str) -> RawGraph:
     """Reads ``ind.<key>.x`` and its seven companions.
 
-    The rows of ``allx`` come first; the rows of ``tx`` go to the node numbers listed in ``test.index``. A number that
-    is missing from that list (15 isolated nodes of CiteSeer) is a node with a zero feature row and the label -1.
+    The first nodes are the rows of ``allx``. Row i of ``tx`` is the node whose number is entry i of ``test.index``. A
+    number that is missing there (15 isolated nodes of CiteSeer) is a node with a zero feature row and the label -1.
 
-    The public split: the first ``len(y)`` nodes train, the next 500 (or as many as ``allx`` has) validate, the nodes
-    of ``test.index`` test.
+    The public split: the first ``len(y)`` nodes are for training, the next 500 (or as many as ``allx`` has) for
+    validation, the nodes of ``test.index`` for testing.
 
     Raises:
         OSError: a file is missing.
-        ValueError: a file is refused or corrupt, or does not fit the others; names the file.
+        ValueError: a file is refused or corrupt, or does not fit the others; the message names the file.
     """
     paths = {part: folder / f"ind.{key}.{part}" for part in PARTS}
     x, tx, allx = (_matrix(paths[part]) for part in ("x", "tx", "allx"))
@@ -45,16 +45,16 @@ def read_planetoid(folder: Path, key: str) -> RawGraph:
     graph = read_pickle(paths["graph"])
     if not isinstance(graph, dict):
         raise ValueError(f"{paths['graph']}: holds {type(graph).__name__}, want a dictionary of neighbour lists")
-    # Every node has a key in the graph, which bounds the node numbers by the size of the files.
+    # Every node is a key of the graph's dictionary, so the file's size limits the node numbers.
     num_nodes = max(len(graph), known + tx.shape[0])
     test = _test_index(paths["test.index"], known, num_nodes)
     if test.size != tx.shape[0]:
         raise ValueError(f"{paths['test.index']}: {test.size} node numbers, but tx has {tx.shape[0]} rows")
 
-    place = scipy.sparse.csr_matrix(
+    placement = scipy.sparse.csr_matrix(
         (np.ones(test.size, tx.dtype), (test - known, np.arange(test.size))), shape=(num_nodes - known, test.size)
     )
-    features = scipy.sparse.vstack([allx, place @ tx], format="csr")
+    features = scipy.sparse.vstack([allx, placement @ tx], format="csr")
     labels = np.full(num_nodes, -1, dtype=np.int64)
     labels[:known] = _classes(ally)
     labels[test] = _classes(ty)
@@ -82,7 +82,7 @@ def _one_hot(path: Path) -> np.ndarray:
 
 
 def _classes(one_hot: np.ndarray) -> np.ndarray:
-    """The column of each row's one; -1 for a row without any."""
+    """The class of each row of a one-hot matrix; -1 for a row of zeros."""
     return np.where((one_hot != 0).any(axis=1), one_hot.argmax(axis=1), -1)
 
 

@@ -1,4 +1,4 @@
-"""The data sets by name: where their files lie, where they come from and what reads them."""
+"""The data sets by name: the folders of their files, the addresses to download from, and their readers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class DataSet:
     """One entry of the registry.
 
     Attributes:
-        folder: where the files lie under the root.
-        read: makes the raw graph from that folder.
-        source: address that the file names are appended to.
-        sha256: digest of each file as it is published at ``source``; a file on disk may be another edition of it.
+        folder: the folder of the files, relative to the root.
+        read: reads the raw graph from that folder.
+        source: the address to which the file names are appended.
+        sha256: digest of each file at ``source``, by file name. A file that is already on disk may be another edition.
     """
 
     folder: str
@@ -49,7 +49,7 @@ def _benchmark(folder: str, file: str, digest: str) -> DataSet:
     return DataSet(f"{folder}/raw", lambda path: read_npz(path / file), BENCHMARK_SOURCE, {file: digest})
 
 
-# The digests of Planetoid's files are in the order of PARTS.
+# The digests of Planetoid's files, in the order of PARTS.
 DATA_SETS: dict[str, DataSet] = {
     "cora": _planetoid(
         "Cora",
@@ -150,15 +150,16 @@ def load(
     Args:
         name: one of :func:`names`.
         root: folder with the files, laid out as ``Planetoid/Cora/raw/ind.cora.x``, ``Amazon/Photo/raw/*.npz``,
-            ``Coauthor/CS/raw/*.npz``. Left out: the environment variable SEEGERA_DATA, else the user's cache folder.
+            ``Coauthor/CS/raw/*.npz``. None: the environment variable SEEGERA_DATA, else the user's cache folder.
         normalize_features: divide each row of the features by its sum (a zero row stays zero).
-        download: fetch files that are missing and check their SHA-256. A file that is there is read as it is.
+        download: download missing files and check their SHA-256. Files that exist are read without that check.
         dtype: torch.float32 or torch.float64, of the features and the graph.
-        progress: a bar on stderr for each download, where that is a terminal.
+        progress: show a bar on stderr for each download, if that is a terminal.
 
     Raises:
         TypeError: ``name``, ``root`` or ``dtype`` is of a wrong kind.
-        ValueError: an unknown name; a file that is refused, corrupt or does not fit; a download with a wrong SHA-256.
+        ValueError: an unknown name; a file that is refused or corrupt or does not fit the others; a download with a
+            wrong SHA-256.
         FileNotFoundError: files are missing and ``download`` is False.
         ConnectionError: files are missing and cannot be downloaded.
         OSError: files are missing and their folder cannot be written.
@@ -198,19 +199,19 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def _provide(name: str, data_set: DataSet, folder: Path, download: bool, progress: bool) -> None:
-    """Downloads the files of the data set that are not in the folder, or says which are missing."""
+    """Downloads the files of the data set that are not in the folder, or raises an error that names them."""
     missing = [file for file in data_set.sha256 if not (folder / file).is_file()]
     if not missing:
         return
-    wanted = f"{name}: wanted in {folder}: {', '.join(missing)}"
+    message = f"{name}: files missing in {folder}: {', '.join(missing)}"
     if not download:
-        raise FileNotFoundError(f"{wanted}; download=True fetches them from {data_set.source}")
+        raise FileNotFoundError(f"{message}; download=True fetches them from {data_set.source}")
     for file in missing:
         try:
             download_file(data_set.source + file, folder / file, data_set.sha256[file], progress=progress)
         except OSError as error:
             kind = ConnectionError if isinstance(error, ConnectionError) else OSError
             raise kind(
-                f"{wanted}. The download failed ({error}). Place the files there by hand, or set root= or "
+                f"{message}. The download failed ({error}). Copy the files there by hand, or set root= or "
                 f"{ROOT_VARIABLE} to a folder that has them"
             ) from error

@@ -1,7 +1,7 @@
 """Reads pickled arrays without running anything that the file names.
 
-A pickle is a small program that may call any function it can name. Here the few names that an array, a CSR matrix
-or the graph's dictionary need become inert records: nothing is called, and the arrays are built from the records by
+A pickle is a small program that may call any function it can name. Here the few names that an array, a CSR matrix or
+the graph's dictionary needs stand for records that do nothing. The arrays are built from these records afterwards, by
 constructors that check sizes and types. A file that names anything else is refused.
 """
 
@@ -20,7 +20,7 @@ import scipy.sparse
 
 from .arrays import checked_csr, checked_sizes
 
-# NumPy and SciPy have moved these between modules; Python 2 wrote "__builtin__".
+# The same class has had several modules in NumPy and SciPy; Python 2 wrote "__builtin__".
 ADMITTED = {
     ("numpy", "dtype"): "dtype",
     ("numpy", "ndarray"): "ndarray",
@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"[biuf][1248]")
 
 
 class _Record(dict):
-    """What the file asked to be built: a dictionary with the arguments and the state that came with it."""
+    """An object that the file describes: a dictionary with its arguments and its state."""
 
     kind = ""
     arguments: tuple[Any, ...] = ()
@@ -59,9 +59,9 @@ class _Record(dict):
 
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO) -> None:
-        # Python 2 strings hold the bytes of arrays; latin-1 maps each byte to one character.
+        # In Python 2 pickles the bytes of an array are a string; latin-1 maps each byte to one character.
         super().__init__(file, encoding="latin1")
-        # New classes for every file: a pickle can set attributes of the classes that it names.
+        # Each file gets new classes, because a pickle can set attributes of the classes that it names.
         self.records = {kind: type("_Record", (_Record,), {"kind": kind}) for kind in set(ADMITTED.values())}
         self.refused: str | None = None
 
@@ -78,14 +78,15 @@ def read_pickle(path: Path) -> np.ndarray | scipy.sparse.csr_matrix | dict:
 
     Raises:
         OSError: the file cannot be opened.
-        ValueError: the file names a class or function other than those of arrays, or is corrupt; names the file.
+        ValueError: the file is corrupt, or names a class or function that arrays do not need; the message names the
+            file.
     """
     content = path.read_bytes()
     unpickler = _Unpickler(io.BytesIO(content))
     try:
         _scan(content)
         loaded = unpickler.load()
-    except Exception as error:  # The pickle module promises no list: a corrupt file can raise almost anything.
+    except Exception as error:  # A corrupt file can raise almost any exception; the pickle module documents no list.
         if unpickler.refused is not None:
             raise ValueError(
                 f"{path}: refused, the pickle asks for {unpickler.refused}; only NumPy arrays, SciPy CSR matrices, "
@@ -103,9 +104,9 @@ def read_pickle(path: Path) -> np.ndarray | scipy.sparse.csr_matrix | dict:
 
 
 def _scan(content: bytes) -> None:
-    """Goes through the instructions without running them, for what CPython's unpickler handles badly.
+    """Reads the instructions without running them, and refuses what CPython's unpickler handles badly.
 
-    It allocates as many places as the largest memo number says, and leaves a buffer behind at a truncated bytearray.
+    The unpickler allocates as many slots as the largest memo number says, and leaks a buffer at a truncated bytearray.
     """
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > len(content):
@@ -121,7 +122,7 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def _array(record: Any, what: str) -> np.ndarray:
-    """The array of numbers that a record describes; its own copy."""
+    """Makes a new array from the record that describes it."""
     if _is(record, "array"):
         if not isinstance(record.state, tuple) or len(record.state) != 5:
             raise ValueError(f"{what}: an array without its contents")
@@ -157,7 +158,7 @@ def _dtype(record: Any, what: str) -> np.dtype:
 
 
 def _bytes(raw: Any, what: str) -> bytes:
-    # Protocol 2, from Python 3: a call of encode, or of bytes without arguments where there are none.
+    # Python 3 writes bytes in protocol 2 as a call of encode, and empty bytes as a call of bytes without arguments.
     if _is(raw, "bytes"):
         if not raw.arguments:
             return b""

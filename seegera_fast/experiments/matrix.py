@@ -1,4 +1,4 @@
-"""A matrix of trials, each in a process of its own: finished ones are kept, stopped ones go on."""
+"""Runs a matrix of trials, each in its own process. Finished trials are skipped, stopped ones are resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .trials import Record, Setting, Trial, read_record
 from .worker import STOPPED, Conditions, Worker
 
 PAPER_DATA = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")
-# How often running trials are looked after.
+# Seconds between two looks at the running trials.
 POLL_SECONDS = 0.2
 
 
@@ -37,16 +37,17 @@ def plan(
     seeds: Iterable[int],
     overrides: Iterable[dict[str, Any]] = ({},),
 ) -> list[Trial]:
-    """The trials of a matrix, one seed of every setting before the next one.
+    """Lists the trials of a matrix: all settings with the first seed, then all with the second, and so on.
 
-    Methods that know links only have no attribute inference. A split that a task doesn't have is its first one.
+    Attribute inference is left out for methods that model links only. If a task doesn't have a split, its first split
+    is taken instead.
 
     Args:
         tasks, data, methods, splits, seeds: as in Setting and Trial.
         overrides: fields that override the paper's settings; each mapping makes a setting.
 
     Raises:
-        TypeError, ValueError: fields that a task doesn't take, or nothing to run.
+        TypeError, ValueError: a task doesn't take one of the fields, or there is nothing to run.
     """
     settings = [
         Setting(task, name, method, split, tuple(sorted(fields.items())))
@@ -66,15 +67,15 @@ def plan(
 
 @dataclass
 class Outcome:
-    """How a matrix ended.
+    """What became of the trials of a matrix.
 
     Attributes:
-        finished: trials with a record, those from earlier runs included.
-        failed: those of them that became NaN or infinite.
-        crashed: trial -> what went wrong; they have no record, and are tried again next time.
-        left: trials that were not run or not finished, for lack of time or because of a signal.
-        missing: data set -> why it isn't there; its trials are left out.
-        interrupted: by a signal.
+        finished: trials with a record, including those of earlier runs.
+        failed: the finished trials in which a number became NaN or infinite.
+        crashed: trial -> error message. Such a trial has no record, and the next run tries it again.
+        left: trials that did not start or did not finish, because time ran out or a signal came.
+        missing: data set -> why it can't be read. Its trials are left out.
+        interrupted: whether a signal ended the run.
     """
 
     finished: list[Trial] = field(default_factory=list)
@@ -97,13 +98,13 @@ def run_matrix(
 
     Args:
         trials: in the order in which they start.
-        jobs: how many run at once; they share the threads.
+        jobs: number of trials that run at once; they share the threads.
         budget: seconds after which no further trial is started.
-        quiet: nothing on stderr.
+        quiet: print nothing on stderr.
 
     Raises:
         OSError: the folder can't be written, or another run is using it.
-        ValueError: a record that is none, or of another version of this package.
+        ValueError: a file is not a record, or is from another version of this package.
     """
     _make_folder(conditions.folder)
     with _locked(conditions.folder):
@@ -143,7 +144,7 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
                         worker.stop()
                 ended = [trial for trial, worker in running.items() if worker.ended()]
                 for trial in ended:
-                    # It counts as running until what it left has been read, whatever happens meanwhile.
+                    # Removed only after its outcome was read, so that an exception in between still ends its process.
                     _collect(outcome, trial, running[trial], conditions.folder, bar, quiet)
                     del running[trial]
                 if running and not ended:
@@ -168,7 +169,7 @@ def _make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps the folder for one run at a time; the lock ends with the process."""
+    """Locks the folder, so that one run uses it at a time. The lock ends with the process."""
     with open(folder / ".lock", "w") as file:
         try:
             free = hold(file.fileno())
@@ -180,7 +181,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _missing(names: Iterable[str], root: str | None, *, progress: bool) -> dict[str, str]:
-    """Why data sets can't be read; fetches those that can be downloaded, once for all trials."""
+    """Downloads missing data sets, once for all trials. Returns why others can't be read, by name."""
     missing = {}
     for name in sorted(names):
         try:
@@ -204,7 +205,7 @@ def _note(outcome: Outcome, record: Record) -> None:
 
 
 def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, bar: tqdm, quiet: bool) -> None:
-    """Notes how a process ended."""
+    """Notes in the outcome how a process ended."""
     code, message = worker.end()
     if code == 0:
         record = _record(trial, folder)

@@ -1,4 +1,4 @@
-"""The page of results: tables and pictures from the records of trials, and how they were run."""
+"""Writes the page of results: how the trials were run, and tables and pictures of their scores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .trials import Record, Setting
 
 
 def write_page(path: Path, records: Sequence[Record]) -> None:
-    """Writes a Markdown page, and its pictures to the folder beside it that has its name without the suffix.
+    """Writes a Markdown page, and its pictures to a folder beside it with the page's name without the suffix.
 
-    What stands in notes.md in that folder, if it is there, comes between what was run and the tables.
+    If that folder has a file notes.md, its text goes between the description of the runs and the tables.
 
     Raises:
-        ValueError: no records.
+        ValueError: there are no records.
         OSError: the page or its pictures can't be written.
     """
     if not records:
@@ -35,7 +35,7 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
         if not chosen:
             continue
         kept = [record for record in records if record.trial.setting.task == key and record.failure is None]
-        # A row of curves for each data set.
+        # One row of panels for each data set.
         draw_curves = partial(save_curves, columns=1 + len(task.scores))
         for name, draw, content, caption in (
             ("bars", save_bars, _bars(chosen), "ours and the paper's, with standard deviations; the axes are cut"),

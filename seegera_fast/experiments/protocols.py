@@ -1,4 +1,4 @@
-"""The paper's experiments: their tasks and scores, and the methods that are compared."""
+"""The paper's experiments: their tasks and scores, and the methods that they compare."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ..support.tables import read_tables
 from ..tasks.task import TASKS as BY_NAME
 
 PAPER = Path(__file__).with_name("paper.toml")
-# By their keys: those that the paper has figures of, in its order, before the others.
+# Keys of the tasks. Those with figures in the paper come first, in the paper's order.
 PAPER_TASKS = tuple(read_tables(PAPER))
 _BY_KEY = {task.key: task for task in BY_NAME.values()}
 TASKS = {key: _BY_KEY[key] for key in dict.fromkeys([*PAPER_TASKS, *_BY_KEY])}
-# Arguments of the tasks' functions that describe a split.
+# The arguments of the tasks' functions that describe a split.
 SPLIT_ARGUMENTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in (*task.shares, *task.random)))
 SCORES = {score.name: score for task in TASKS.values() for score in task.scores}
 
 
 class Method(NamedTuple):
-    """What is compared: a variant of the model, and fields that differ from the data set's preset.
+    """A method that is compared with others: a variant of the model, and fields that differ from its preset.
 
     Attributes:
-        title: as tables name it.
-        variant: whose preset is taken: "v1", "v2" or "v3".
-        fields: override it.
+        title: its name in tables.
+        variant: "v1", "v2" or "v3"; the preset is that of this variant.
+        fields: the fields that override the preset.
     """
 
     title: str
@@ -43,5 +43,5 @@ METHODS = {
     "vgae": Method("VGAE", "v2", {**LINKS_ONLY, "noise_dim": 0, "num_mixture_samples": 0}),
 }
 BASELINES = ("sigvae", "vgae")
-# The paper's own.
+# The methods that the paper introduces.
 OWN_METHODS = tuple(name for name in METHODS if name not in BASELINES)

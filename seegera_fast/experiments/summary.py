@@ -1,4 +1,4 @@
-"""Means over trials beside the paper's figures: as rows, as Markdown, as JSON."""
+"""Means over trials beside the paper's figures, as rows, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .trials import Record, Setting
 
 @dataclass(frozen=True)
 class Row:
-    """One score of one setting, in the paper's unit: percent, or the MSE itself.
+    """One score of one setting, in the paper's unit: percent, or the MSE as it is.
 
     Attributes:
-        setting, score: what it is.
-        paper: the paper's mean and deviation, None where it has none.
-        mean: over the trials that did not fail; None without any.
-        deviation: the sample's, None for fewer than two trials.
-        trials, failed: how many went in, and how many became NaN or infinite and did not.
+        setting, score: what was run, and the name of the score.
+        paper: the paper's mean and standard deviation; None: the paper has no such figure.
+        mean: mean over the trials that did not fail; None: there are none.
+        deviation: sample standard deviation; None: fewer than two trials.
+        trials, failed: number of trials in the mean, and of those left out because a number became NaN or infinite.
         seconds, epochs: means over the trials.
-        peak_memory: the largest, in bytes.
+        peak_memory: the largest peak of all trials, in bytes.
     """
 
     setting: Setting
@@ -41,15 +41,15 @@ class Row:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's."""
+        """Our mean minus the paper's."""
         return None if self.paper is None or self.mean is None else self.mean - self.paper[0]
 
     @property
     def reached(self) -> bool | None:
-        """Whether ours is within one deviation of the paper's mean, or better.
+        """Whether our mean is better than the paper's, or at most one standard deviation of the paper worse.
 
-        The difference is rounded to a hundredth of a percent, the last digit that the paper prints, or to a thousandth
-        of an MSE's deviation, which it prints with three digits.
+        The difference is rounded first: to a hundredth of a percent, the last digit that the paper prints, or for an
+        MSE to a thousandth of its deviation, which the paper prints with three digits.
         """
         if self.difference is None:
             return None
@@ -60,7 +60,7 @@ class Row:
 
 
 def rows(records: Iterable[Record]) -> list[Row]:
-    """The rows of all settings: by task, data set, split and method, the paper's protocol first."""
+    """The rows of all settings, sorted by task, data set, split and method, with the paper's protocol first."""
     by_setting: dict[Setting, list[Record]] = {}
     for record in records:
         by_setting.setdefault(record.trial.setting, []).append(record)
@@ -97,22 +97,22 @@ def _row(setting: Setting, score: str, records: Sequence[Record]) -> Row:
 
 
 def in_papers_unit(score: str, value: float) -> float:
-    """A score as the paper prints it: in percent, or as it is."""
+    """Converts a score to the paper's unit: to percent, or not at all."""
     return value if SCORES[score].error else 100 * value
 
 
 def title_with_unit(score: str) -> str:
-    """A score in words, with the unit that tables and pictures show it in."""
+    """The title of a score, with its unit in tables and pictures."""
     return SCORES[score].title + ("" if SCORES[score].error else " (%)")
 
 
 def readable_value(score: str, value: float) -> str:
-    """A score in [0, 1], or an error, as the paper prints it."""
+    """Formats a score in [0, 1], or an error, as the paper prints it."""
     return _number(in_papers_unit(score, value))
 
 
 def _number(value: float, like: float | None = None) -> str:
-    """With two digits after the point; a small one (or one that goes with a small one) with an exponent."""
+    """Formats a number with two digits after the point, or with an exponent if it (or ``like``) is small."""
     size = abs(value if like is None else like)
     return f"{value:.2f}" if size >= 0.01 or value == 0 else f"{value:.2e}"
 
@@ -124,7 +124,7 @@ def _with_deviation(mean: float | None, deviation: float | None) -> str:
 
 
 def as_json(table: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows as plain values."""
+    """The rows as values that JSON can hold."""
     return [
         {
             **asdict(row),
@@ -137,7 +137,7 @@ def as_json(table: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def markdown(table: Sequence[Row]) -> str:
-    """A table per task, with what has to be known to read it."""
+    """A Markdown table per task, followed by notes on how to read it."""
     parts = []
     for key, task in TASKS.items():
         chosen = [row for row in table if row.setting.task == key]
@@ -168,7 +168,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def readable_row(row: Row) -> list[str]:
-    """Score, the paper's figure, ours, the difference, trials and failed ones."""
+    """The cells of a row: score, the paper's figure, ours, their difference, trials, and failed trials."""
     difference = "–"
     if row.difference is not None:
         difference = ("+" if row.difference >= 0 else "") + _number(row.difference, like=row.paper[0])

@@ -1,4 +1,4 @@
-"""One trial of an experiment: what names it, how it runs, and the record that it leaves."""
+"""One trial of an experiment: its settings, its run, and its record."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from ..version import __version__
 from .protocols import METHODS, TASKS
 
 FORMAT = "seegera_fast.Trial/2"
-# Epochs between two checkpoints of a trial.
+# Number of epochs between two checkpoints of a trial.
 CHECKPOINT_EVERY = 25
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the trials of one mean have in common.
+    """Everything about a trial except its seed. A mean is taken over the trials of one setting.
 
     Attributes:
-        task: one of TASKS.
-        data: a data set.
-        method: one of METHODS.
-        split: a split of the task.
-        fields: what overrides the paper's settings, as sorted pairs; empty in the paper's protocol.
+        task: key of a task in TASKS.
+        data: name of a data set.
+        method: key of a method in METHODS.
+        split: name of one of the task's splits.
+        fields: fields that override the paper's settings, as sorted pairs; empty in the paper's protocol.
     """
 
     task: str
@@ -48,7 +48,7 @@ class Setting:
     fields: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        # 0 and 0.0 are one rate, so they must not make two names.
+        # 0 and 0.0 are the same rate, so they must give the same name.
         known = {
             entry.name: entry.type for kind in (SeeGeraConfig, TrainingConfig) for entry in dataclasses.fields(kind)
         }
@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Names files: different for different settings."""
+        """A name for files, different for different settings."""
         overrides = ",".join(f"{field}={value}" for field, value in self.fields)
         if re.search(r"[^\w.,=+-]", overrides) or len(overrides) > 100:
             overrides = hashlib.sha256(json.dumps(self.fields).encode()).hexdigest()[:16]
@@ -67,12 +67,12 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """The method, and what is not the paper's about it."""
+        """The method's title, with the fields that differ from the paper's settings."""
         overrides = ", ".join(f"{field}={value}" for field, value in self.fields)
         return METHODS[self.method].title + (f" ({overrides})" if overrides else "")
 
     def options(self) -> dict[str, Any]:
-        """Arguments of the task's function, beside the graph and the seed."""
+        """The arguments of the task's function, without the graph and the seed."""
         method = METHODS[self.method]
         return {
             "preset": self.data,
@@ -83,7 +83,7 @@ class Setting:
         }
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for fields that the task doesn't take."""
+        """Raises a TypeError or ValueError for fields that the task doesn't take."""
         fields = {**METHODS[self.method].fields, **dict(self.fields)}
         if "variant" in fields:
             raise ValueError(f"variant: got {fields['variant']!r}, want none: the method is {self.method}")
@@ -102,31 +102,31 @@ class Trial:
         return f"{self.setting.name}-seed{self.seed}"
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The trial as values that JSON can hold."""
         return {"setting": {**vars(self.setting), "fields": dict(self.setting.fields)}, "seed": self.seed}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Trial:
-        """From what :meth:`as_json` gave; further values are left alone."""
+        """Makes a trial from the values of :meth:`as_json`; other keys are ignored."""
         given = content["setting"]
         return cls(Setting(**{**given, "fields": tuple(sorted(given["fields"].items()))}), content["seed"])
 
     def record_path(self, folder: Path) -> Path:
-        """Where its record lies once it is finished."""
+        """The file of its record, which exists once the trial is finished."""
         return folder / f"{self.name}.json"
 
     def checkpoint_path(self, folder: Path) -> Path:
-        """Where its state lies while it isn't."""
+        """The file of its checkpoint, which exists until the trial is finished."""
         return folder / f"{self.name}.checkpoint.safetensors"
 
 
 def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool:
-    """Runs a trial, from its checkpoint where there is one, and writes its record.
+    """Runs a trial, from its checkpoint if there is one, and writes its record.
 
-    A number that became NaN or infinite is an outcome too: the record says so.
+    A trial in which a number becomes NaN or infinite has failed, but is finished: its record says so.
 
     Returns:
-        Whether it was finished; otherwise a signal stopped it, and its checkpoint was written.
+        True: the trial is finished. False: a signal stopped it, and its checkpoint was written.
     """
     setting = trial.setting
     task = TASKS[setting.task]
@@ -165,9 +165,9 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
 
 
 def _columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    """The loss, its terms and the validation scores: name -> a value per epoch, from the first one on.
+    """The loss, its terms and the validation scores: name -> a list with one value per epoch.
 
-    Five digits are enough for pictures; None stands for an epoch without a score.
+    Values are rounded to five digits, which is enough for pictures. An epoch without a score has None.
     """
     names = dict.fromkeys(name for entry in history for name in entry if name not in ("epoch", "seconds"))
     return {name: [_rounded(entry.get(name)) for entry in history] for name in names}
@@ -179,7 +179,7 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class Record:
-    """What a finished trial left; ``content`` is as :func:`run_trial` wrote it."""
+    """The record of a finished trial. ``content`` is what :func:`run_trial` wrote."""
 
     trial: Trial
     content: dict[str, Any]
@@ -193,7 +193,7 @@ def read_record(path: Path) -> Record:
     """Reads a record.
 
     Raises:
-        ValueError: not the record of a trial, or one of another version of this package.
+        ValueError: the file is not the record of a trial, or is from another version of this package.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -209,5 +209,5 @@ def read_record(path: Path) -> Record:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records in a folder, by name."""
+    """Reads the records in a folder, in the order of their names."""
     return [read_record(path) for path in sorted(folder.glob("*.json"))]

@@ -1,4 +1,4 @@
-"""One trial in a process of its own: how it is started, stopped and waited for, and what it does there."""
+"""Runs one trial in its own process: how the process is started, stopped and waited for, and its main function."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import torch
 from .. import backends
 from .trials import Trial, run_trial
 
-# The exit status of a trial that was stopped and can go on.
+# The exit status of a trial that was stopped and can be resumed.
 STOPPED = 130
-# The path is that of the process that starts it. With -m the current folder would come first, and a checkout that
-# happens to be there would be run instead of the installed package.
+# The new process gets the module search path of this one. With -m the current folder would come first, so that a
+# checkout in it would be run instead of the installed package.
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from seegera_fast.experiments.worker import main; main(sys.argv[1])"
 
 
@@ -30,10 +30,10 @@ class Conditions:
     """Where and how trials run.
 
     Attributes:
-        folder: of the records.
-        root: folder of the data sets; None: the default one.
+        folder: folder of the records.
+        root: folder of the data sets; None: the default folder.
         device: such as "cpu" or "cuda:0".
-        backend: of every operation; None: the best there is.
+        backend: the backend of every operation; None: chosen for each operation.
     """
 
     folder: Path
@@ -45,9 +45,10 @@ class Conditions:
 class Worker:
     """A process that runs one trial.
 
-    Its peak memory is its own, and what brings it down leaves the others alone. Its session is its own too, so that it
-    does not get the signals of the terminal or of this process's group. Its standard input is a pipe that nothing is
-    written to: it ends after the epoch once the pipe is closed, be it by :meth:`stop` or because this process ended.
+    In its own process a trial's peak memory can be measured, and a crash does not affect other trials. The process has
+    its own session, so it does not get signals that are sent to the terminal or to this process's group. Its standard
+    input is a pipe. When that pipe is closed, by :meth:`stop` or because this process ended, the trial stops at the end
+    of the epoch.
     """
 
     def __init__(self, trial: Trial, conditions: Conditions, threads: int) -> None:
@@ -71,31 +72,31 @@ class Worker:
         return self._process.poll() is not None
 
     def stop(self) -> None:
-        """Asks it to end after the epoch."""
+        """Asks the process to stop at the end of the epoch."""
         self._process.stdin.close()
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Ends the process at once."""
         self._process.kill()
         self.end()
 
     def end(self) -> tuple[int, str]:
-        """Waits for its end; exit status, negative for a signal, and what went wrong."""
+        """Waits for the process. Returns its exit status, negative for a signal, and its error message."""
         with self._process as process:
             message = process.stdout.read().strip()
-        # Before the training begins there is no state to keep, and the signal simply ends it.
+        # Before the training begins, SIGTERM simply ends the process: there is no state to write.
         return (STOPPED if process.returncode == -signal.SIGTERM else process.returncode), message
 
 
 def main(text: str) -> NoReturn:
-    """The process: runs the trial that a line of JSON describes, and prints what went wrong."""
+    """The process's main function: runs the trial that ``text`` describes in JSON, and prints an error message."""
     job = json.loads(text)
-    # Even where it is ignored by the process that started this one.
+    # The parent process may ignore SIGTERM, which a child would inherit.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_stop_with_the_pipe, daemon=True).start()
     torch.set_num_threads(job["threads"])
     try:
-        # What libraries print is no message.
+        # The parent reads stdout as an error message, so output of libraries goes to stderr.
         with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
             if job["backend"]:
                 stack.enter_context(backends.use_backend(job["backend"]))

@@ -1,7 +1,8 @@
-"""Home of ``seegera_fast.kernels.triton``: installed beside this file, and in a checkout at its root.
+"""Makes ``seegera_fast.kernels.triton`` importable from an installed package and from a checkout.
 
-In a checkout the Triton sources stand in ``kernels/triton``, next to the C++ and CUDA ones, so that ``kernels`` joins
-the search path. An installed package must not do so: the folder of that name beside it may be another project's.
+An installed package has the folder ``triton`` beside this file. A checkout has it in ``kernels/triton`` at its root,
+next to the C++ and CUDA sources, so ``kernels`` is added to the search path. This is not done for an installed package,
+because a folder ``kernels`` beside it may belong to another project.
 """
 
 from pathlib import Path

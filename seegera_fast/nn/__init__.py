@@ -1,4 +1,4 @@
-"""Layers of the model: parameters and calls of operations, nothing n x n and nothing n x l."""
+"""Layers of the model. They hold parameters and call operations; they make no n x n and no dense n x l matrix."""
 
 from .decoder import Decoded, Decoder, InnerProductDecoder
 from .layers import Encoder, Head, Layer, NoisyLayer

@@ -1,4 +1,4 @@
-"""The feature decoder, up to its last product, which the likelihood takes on."""
+"""The feature decoder, without its last product, which the likelihood computes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from .layers import Layer, Seed, glorot
 
 
 class Decoded(NamedTuple):
-    """Outputs are ``hidden @ weight``, which is never formed: ``[n, J, h]``, and ``[h, l]`` or ``[J, h, l]``."""
+    """The factors of the outputs ``hidden @ weight``: ``[n, J, h]``, and ``[h, l]`` or ``[J, h, l]``.
+
+    The product itself, n x l for each sample, is never stored.
+    """
 
     hidden: torch.Tensor
     weight: torch.Tensor
@@ -38,12 +41,15 @@ class InnerProductDecoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack over ``[z | zbar]``, ``zbar`` the average of the feature embeddings weighted by a node's features.
+    """A stack of layers over ``[z | zbar]``.
+
+    ``zbar`` of a node is the mean of the feature embeddings, weighted by the node's features.
 
     Args:
-        kind: "gcn": convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between them.
-        feature_embeddings: False leaves ``zbar`` out (the paper's _nf).
-        has_log_var: a second last layer for the log variances.
+        kind: "gcn": graph convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between
+            them.
+        feature_embeddings: False: without ``zbar`` (the paper's _nf).
+        has_log_var: True: another last layer gives the log variances.
     """
 
     def __init__(
@@ -94,9 +100,9 @@ class Decoder(nn.Module):
         if dropout > 0:
             hidden = ops.dropout(hidden, dropout, derive_seed(seed, len(self.layers)))
         if used is not None:
-            # Propagating before the last product keeps its output, n x l, from being formed.
+            # Propagation comes before the last product, so that the product's output, n x l, need not be stored.
             return Decoded(ops.sparse_matmul(used, hidden), self.last.weight, self.log_var_weight)
-        # A column of ones takes the bias along in the product.
+        # The bias is the last row of the weight, so hidden gets a column of ones.
         with_ones = torch.cat([hidden, hidden.new_ones(*hidden.shape[:2], 1)], dim=2)
         return Decoded(with_ones, torch.cat([self.last.weight, self.last.bias[None]]), self.log_var_weight)
 

@@ -1,4 +1,4 @@
-"""Layers: parameters and calls of operations."""
+"""Layers and stacks of layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Seed = int | torch.Tensor
 
 
 def glorot(fan_in: int, fan_out: int, rows: int | None = None) -> nn.Parameter:
-    """Uniform weights of a layer ``fan_in -> fan_out``; ``rows`` of them where the parameter is a part of the layer."""
+    """Glorot-uniform weights of a layer ``fan_in -> fan_out``; ``rows``: the rows of this part of them (None: all)."""
     bound = math.sqrt(6.0 / (fan_in + fan_out))
     return nn.Parameter(torch.empty(fan_in if rows is None else rows, fan_out).uniform_(-bound, bound))
 
@@ -71,12 +71,12 @@ class NoisyLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack over noisy features (Eq. psi_1, psi_2): ``[n, S, out_dim]``.
+    """A stack of layers over noisy features (Eq. psi_1, psi_2), with output ``[n, S, out_dim]``.
 
     Args:
-        kind: "gcn": convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between them. The
-            last one is linear: what it gives are means and log variances, which may be negative. (The authors' program
-            ends a lone convolution in ReLU.)
+        kind: "gcn": graph convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between
+            them. The last layer is linear, since means and log variances may be negative. (The authors' program
+            applies ReLU to a single convolution.)
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Encoder(nn.Module):
 
 
 class Head(nn.Module):
-    """The two dense layers that follow the average of Eq. cor, tanh between them."""
+    """The two dense layers after the average of Eq. cor, with tanh between them."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The operations: checks, then the backend that runs them. See :mod:`seegera_fast.backends` for the choice.
+"""The operations. Each checks its arguments and then runs on a backend, see :mod:`seegera_fast.backends`.
 
-An operation is a file in here, and the function of its name in it.
+Each operation has a file of its name in this folder, with a function of that name.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Log densities of the mixture's components, summed over rows."""
+"""Log densities of the components of the joint mixture, summed over rows."""
 
 from __future__ import annotations
 
@@ -29,17 +29,21 @@ OPERATOR = Operator(
 
 
 def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
-    """``sum_i log N(z_ij; mu_ik, exp(log_var_ik))`` for the K extra components and sample j's own: the joint mixture.
+    """``sum_i log N(z_ij; mu_ik, exp(log_var_ik))`` for each sample j and each of its components k.
+
+    The components of a sample are the K extra draws of psi and the draw that the sample comes from.
 
     Args:
         z: ``[n, J, d]``.
-        means: ``[n, K + J, d]``: the K extra draws first, then one for each sample.
+        means: ``[n, K + J, d]``: the K extra draws first, then the draw of each sample.
         log_var: ``[n, 1 or K + J, d]``.
 
     Returns:
-        ``[J, K + 1]``; column K is the sample's own. Differentiable in all three. In the squares a standard
-        deviation below exp(-80), in float64 exp(-560), counts as that. What has an upstream gradient of 0 has the
-        gradient 0, with a kernel even where an operand is infinite or NaN; NaN there with the reference.
+        ``[J, K + 1]``; column K is the component of the sample's draw. Differentiable in all three arguments.
+
+        In the squares, a standard deviation below exp(-80) (float64: exp(-560)) is replaced by that bound. If an
+        upstream gradient is 0, the kernels give a gradient of 0, even where an operand is infinite or NaN; the
+        reference gives NaN there.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -27,7 +27,7 @@ def _fake_backward(z_nodes, z_features, weight, z_nodes_wanted, z_features_wante
     )
 
 
-# Each gradient is empty where it is not wanted.
+# A gradient that is not needed is an empty tensor.
 _BACKWARD = Operator(
     "decoder_input_backward(Tensor gradient, Transposed weights, Tensor z_nodes, Tensor z_features, Tensor averaged,"
     " Tensor weight, bool average_first, int threshold, float scale, Tensor seed, bool z_nodes_wanted,"
@@ -36,8 +36,8 @@ _BACKWARD = Operator(
     fake=_fake_backward,
 )
 
-# The matrix is X with normalised rows. The second result is the average, [n, J, d], where it comes before the product
-# with the weight; empty otherwise. It is for backward.
+# The matrix is X with normalised rows. The second result is for backward: the average, [n, J, d], if the average is
+# taken before the product with the weight, else an empty tensor.
 OPERATOR = Operator(
     "decoder_input(Matrix weights, Tensor z_nodes, Tensor z_features, Tensor weight, bool average_first,"
     " int threshold, float scale, Constant seed) -> (Tensor output, Constant averaged)",

@@ -1,4 +1,4 @@
-"""Bernoulli noise of the encoder."""
+"""The Bernoulli noise of the encoder."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def draw_noise(
     dtype: torch.dtype = torch.float32,
     device: Any = None,
 ) -> torch.Tensor:
-    """The noise that :func:`noisy_gcn` injects (Eq. psi_1), bit for bit.
+    """Draws the noise of :func:`noisy_gcn` (Eq. psi_1): with the same seed, the same bits.
 
     Args:
         seed: an int, or an int64 tensor of one element.
         num_rows, num_draws, noise_dim: sizes n, S and c.
         prob: probability of a one, in [0, 1].
         dtype: torch.float32 or torch.float64.
-        device: where the noise is made; that of ``seed`` where it is a tensor.
+        device: the device of the noise; None: that of ``seed`` if it is a tensor, else torch's default device.
 
     Returns:
         ``[n, S, c]`` of zeros and ones.

@@ -1,4 +1,4 @@
-"""An exact number of elements, chosen at random."""
+"""A random subset of an exact size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPERATOR = Operator(
 
 
 def draw(seed: torch.Tensor, count: int, chosen: int, stream: str) -> torch.Tensor:
-    """``draw_subset`` of arguments that have been checked, on the device of the seed."""
+    """``draw_subset`` without checks, on the device of the seed."""
     backend = backends.choose("draw_subset", seed.device)
     if backend is backends.REFERENCE:
         return reference.draw_subset(seed, count, chosen, stream=stream)
@@ -34,21 +34,21 @@ def draw(seed: torch.Tensor, count: int, chosen: int, stream: str) -> torch.Tens
 def draw_subset(
     seed: int | torch.Tensor, count: int, chosen: int, *, stream: str = "edges", device: Any = None
 ) -> torch.Tensor:
-    """Exactly ``chosen`` of ``count`` elements, every such subset with the same probability.
+    """Draws a subset of exactly ``chosen`` of ``count`` elements; all such subsets have the same probability.
 
-    They are the elements with the smallest of independent 62-bit keys, the first ones where keys are equal.
+    Each element gets a random 62-bit key. The elements with the smallest keys are chosen; of equal keys, the first.
 
     Args:
         seed: an int, or an int64 tensor of one element.
-        count, chosen: sizes, 0 and above.
-        stream: "edges" or "entries": two independent draws of one seed.
-        device: where the subset is made; that of ``seed`` where it is a tensor.
+        count, chosen: sizes, at least 0.
+        stream: "edges" or "entries"; the same seed gives independent draws for the two.
+        device: the device of the result; None: that of ``seed`` if it is a tensor, else torch's default.
 
     Returns:
-        bool ``[count]``.
+        bool ``[count]``: True for the chosen elements.
 
     Raises:
-        TypeError, ValueError: an argument of a wrong kind, or more chosen than there are.
+        TypeError, ValueError: an argument of a wrong kind, or ``chosen`` is larger than ``count``.
 
     Example:
         >>> import seegera_fast as sf

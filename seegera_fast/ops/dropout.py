@@ -15,7 +15,7 @@ def _fake(values):
 
 
 def _values_gradient(call, gradient, threshold, scale, seed):
-    # Linear, and the mask is addressed by the seed: the same elements of the gradient are dropped.
+    # Dropout is linear, and the seed gives the same mask again: the same elements of the gradient are dropped.
     return call("dropout", values=gradient, threshold=threshold, scale=scale, seed=seed)
 
 
@@ -32,8 +32,11 @@ def dropout(values: torch.Tensor, rate: float, seed: int | torch.Tensor) -> torc
 
     Args:
         values: ``[n, S, d]``.
-        rate: in [0, 1); 0 gives ``values`` back.
-        seed: an int, or an int64 tensor of one element; the same seed and shape give the same mask on every backend.
+        rate: in [0, 1); with 0, ``values`` is returned.
+        seed: an int, or an int64 tensor of one element. The same seed and shape give the same mask on every backend.
+
+    Returns:
+        ``[n, S, d]``. Differentiable in ``values``.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size or range.

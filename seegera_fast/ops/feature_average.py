@@ -1,4 +1,4 @@
-"""Averages over nodes or features, weighted by the features."""
+"""Means over nodes or over features, weighted by the features."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from ..registry import Composition
 from ..sparse_matrix import SparseMatrix
 from .sparse_matmul import sparse_matmul
 
-# The weights of a mean are those of a matrix, which is made once: what is left is sparse_matmul, to the last operation.
+# The normalised weights are the values of a matrix that is made once. So the mean is a sparse_matmul with this matrix,
+# and a kernel could save nothing.
 Composition("feature_average", "sparse_matmul")
 
 
 def feature_average(features: SparseMatrix, values: torch.Tensor, *, to: str = "features") -> torch.Tensor:
-    """The mean that Eq. cor takes over nodes, or the decoder's mirror of it over features.
+    """The weighted mean over nodes (Eq. cor), or over features (the decoder).
 
     ``to="features"``: ``m_r = sum_i X_ir v_i / sum_i |X_ir|``; ``to="nodes"``: ``m_i = sum_r X_ir v_r / sum_r |X_ir|``.
     A column or row of zeros gives the zero vector.
 
     Args:
         features: X, ``n x l``.
-        values: ``[n, S, d]``, or ``[l, S, d]`` with ``to="nodes"``.
+        values: v, ``[n, S, d]``, or ``[l, S, d]`` with ``to="nodes"``.
+        to: "features" or "nodes": what the means belong to.
 
     Returns:
         ``[l, S, d]``, or ``[n, S, d]`` with ``to="nodes"``. Differentiable in ``values``.

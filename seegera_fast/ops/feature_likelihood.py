@@ -1,4 +1,4 @@
-"""log p(X | H W)."""
+"""The log likelihood of the features, log p(X | H W)."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ _BACKWARD = Operator(
     fake=_fake_backward,
 )
 
-# The gradients are linear in the upstream scalars: the kernel makes them for an upstream of one, for each sample its
-# own, while it has the outputs at hand. Backward scales them, and sums those of a shared weight over the samples. They
-# are as large as the samples of H, and for each sample as W: no more than what autograd keeps elsewhere.
-# The order of the second and third is [l, J, h]: by features, as the transposed sparse product makes it. Beside float16
-# and bfloat16 all results are float32, so that a large sum neither overflows nor is rounded before it is scaled.
-# With the transpose of X: the sum of squares by its expansion. Without: by tiles of H W.
+# The gradients are linear in the upstream scalars. So the forward kernel computes them along with the outputs, for an
+# upstream of one, for each sample. Backward scales them, and sums those of a shared weight over the samples. The first
+# gradient has the size of H, the others have the size of W for each sample.
+# The second and third gradient are [l, J, h], by features, the order in which the transposed sparse product makes them.
+# With float16 and bfloat16 arguments all results are float32, so that a large sum neither overflows nor is rounded
+# before it is scaled.
+# With the transpose of X, the kernels compute the sum of squares by its expansion. Without it, by tiles of H W.
 OPERATOR = Operator(
     "feature_likelihood(Tensor hidden, Tensor weight, Tensor? log_var_weight, Rows features, Transposed? flipped,"
     " Constant pos_weight, int likelihood, bool hidden_wanted, bool weight_wanted, bool log_var_wanted)"
@@ -74,9 +75,9 @@ def squares_are_cheaper(
     """Whether ``sum (h_i . w_r - x_ir)²`` is cheaper as ``tr((H^T H)(W W^T)) - 2 <H, X W^T> + <X, X>``.
 
     Args:
-        costs: of the backend's kernels.
-        samples, weights: of H and of W.
-        hidden, weight: the gradients that are wanted.
+        costs: costs of the backend's kernels.
+        samples, weights: number of samples in H and in W.
+        hidden, weight: whether their gradients are needed.
     """
     grams = 0.6 * (num_nodes * samples + num_features * weights) * width**2
     gradients = (num_nodes * hidden + num_features * weight) * samples * width**2
@@ -99,20 +100,21 @@ def feature_likelihood(
 
     - "bernoulli": ``pos_weight x log sigmoid(o) + (1 - x) log(1 - sigmoid(o))``, for x in [0, 1];
     - "mse": ``-(x - o)² - log(pi) / 2``: normal with variance 1/2, so that the squared error has factor 1;
-    - "gaussian": normal with mean o and log variance ``H V``, V = ``log_var_weight``. In the squares a standard
-      deviation below exp(-80), in float64 exp(-560), counts as that.
+    - "gaussian": normal with mean o and log variance ``H V``, V = ``log_var_weight``. In the squares, a standard
+      deviation below exp(-80) (float64: exp(-560)) is replaced by that bound.
 
     Args:
-        hidden: H, ``[n, J, h]``, float32 or float64; with the Triton kernels float16 or bfloat16 too, whose sums are
-            float32.
+        hidden: H, ``[n, J, h]``, float32 or float64. The Triton kernels take float16 and bfloat16 too, and compute
+            sums in float32.
         weight: W, ``[h, l]``, or one for each sample, ``[J, h, l]``.
         features: X, ``n x l``.
+        likelihood: "bernoulli", "mse" or "gaussian".
         pos_weight: factor on the terms of ones ("bernoulli" only): a number or a tensor of one element.
-        log_var_weight: V, ``[h, l]``; goes with "gaussian".
-        reduction: "sum", or "mean": divided by n l.
+        log_var_weight: V, ``[h, l]``; only for "gaussian", which needs it.
+        reduction: "sum", or "mean": the sum divided by n l.
 
     Returns:
-        ``[J]``, float32 where hidden is float16 or bfloat16. Differentiable in ``hidden``, ``weight`` and
+        ``[J]``, float32 if ``hidden`` is float16 or bfloat16. Differentiable in ``hidden``, ``weight`` and
         ``log_var_weight``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A further layer of an encoder or decoder."""
+"""A graph convolution, or a dense layer, after the first layer of an encoder or decoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..registry import Operator
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
 
-# Operators take the index.
+# The operators take the index of an activation.
 ACTIVATIONS = tuple(activations.ACTIVATIONS)
 
 
@@ -20,7 +20,7 @@ def _fake(hidden, weight):
 
 
 def output_unless_linear(output, activation):
-    """The output of a layer, which the gradient of a linear one does not need."""
+    """The output of a layer, or None for a linear layer, whose gradient does not need it."""
     return None if ACTIVATIONS[activation] == "none" else output
 
 
@@ -34,7 +34,7 @@ def _fake_backward(hidden, weight, hidden_wanted, weight_wanted, bias_wanted):
     )
 
 
-# Each gradient is empty where it is not wanted.
+# A gradient that is not needed is an empty tensor.
 _BACKWARD = Operator(
     "gcn_backward(Tensor gradient, Tensor? output, Transposed? propagation, Tensor hidden, Tensor weight,"
     " int threshold, float scale, Tensor seed, int activation, bool hidden_wanted, bool weight_wanted,"
@@ -66,10 +66,10 @@ def gcn(
     """``activation(propagation dropout(H) W + bias)`` for S draws.
 
     Args:
-        propagation: ``n x n``, or None for a dense layer.
+        propagation: ``n x n``; None: a dense layer.
         hidden: H, ``[n, S, h]``.
         weight: W, ``[h, d]``.
-        bias: ``[d]``.
+        bias: ``[d]``; None: no bias.
         dropout: rate in [0, 1).
         seed: of the dropout mask: an int, or an int64 tensor of one element.
         activation: "relu", "tanh" or "none".

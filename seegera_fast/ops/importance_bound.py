@@ -1,4 +1,4 @@
-"""The scalar that is maximised."""
+"""The importance-weighted bound, which training maximises."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def importance_bound(
 
     Args:
         log_likelihood, log_prior, log_mixture: ``[J]``.
-        warmup: factor of the regularising terms: a number or a tensor of one element.
+        warmup: factor t of the regularising terms: a number or a tensor of one element.
 
     Returns:
-        A scalar. Differentiable in the three vectors.
+        A scalar tensor. Differentiable in the three vectors.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -1,4 +1,4 @@
-"""log p(A | Z)."""
+"""The log likelihood of the links, log p(A | Z)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _BACKWARD = Operator(
     fake=_fake_backward,
 )
 
-# The gradient is linear in the upstream scalar: the kernel makes it for an upstream of one, [J, n, d], while it has the
-# scores at hand, and backward scales it. Value and gradient of a float16 or bfloat16 z are float32, so that a sum over
-# many nodes neither overflows nor is rounded before it is scaled. negatives = 0 stands for all pairs; gaps is empty
-# then.
+# The gradient is linear in the upstream scalar. So the forward kernel computes it along with the scores, for an
+# upstream of one, [J, n, d], and backward scales it. Value and gradient of a float16 or bfloat16 z are float32, so that
+# a sum over many nodes neither overflows nor is rounded before it is scaled.
+# negatives = 0 means all pairs; gaps is empty then.
 OPERATOR = Operator(
     "link_likelihood(Tensor z, Constant rowptr, Constant col, Constant gaps, Constant pos_weight, Constant seed,"
     " bool self_loops, int negatives, bool with_gradient) -> (Tensor total, Constant unit)",
@@ -53,24 +53,25 @@ def link_likelihood(
 ) -> torch.Tensor:
     """The log likelihood of all links under ``p_ik = sigmoid(z_i . z_k)``, for J samples.
 
-    ``sum_ik pos_weight T_ik log p_ik + (1 - T_ik) log(1 - p_ik)`` over ordered pairs, ``T = A + I``.
+    ``sum_ik pos_weight T_ik log p_ik + (1 - T_ik) log(1 - p_ik)`` over ordered pairs (i, k), with ``T = A + I``.
 
     Args:
-        z: ``[n, J, d]``, float32 or float64; with the Triton kernels float16 or bfloat16 too, whose sums are float32.
-        adjacency: A, ``n x n``: ``graph.adjacency`` (symmetric, without a diagonal; the values are not looked at).
+        z: ``[n, J, d]``, float32 or float64. The Triton kernels take float16 and bfloat16 too, and compute sums in
+            float32.
+        adjacency: A, ``n x n``, symmetric, without a diagonal, such as ``graph.adjacency``. Its values are ignored.
         pos_weight: factor on the terms of links: a number or a tensor of one element.
-        self_loops: count the pairs (i, i), with target 1. Otherwise they are left out.
-        negatives: "all", or how many non-edges to draw (uniformly, with replacement, the same for all samples). Drawn
-            terms weigh (number of non-edges) / (number drawn), so that the sum is unbiased.
-        seed: of the drawn non-edges: an int, or an int64 tensor of one element.
-        reduction: "sum", or "mean": divided by the number of ordered pairs, n² (n (n - 1) without self-loops).
+        self_loops: include the pairs (i, i), with target 1.
+        negatives: "all", or how many non-edges to draw (uniformly, with replacement, the same ones for all samples).
+            Drawn terms are multiplied by (number of non-edges) / (number drawn), so that the sum is unbiased.
+        seed: seed of the drawn non-edges: an int, or an int64 tensor of one element.
+        reduction: "sum", or "mean": the sum divided by the number of ordered pairs, n² (without self-loops n (n - 1)).
 
     Returns:
-        ``[J]``, float32 where z is float16 or bfloat16. Differentiable in ``z``.
+        ``[J]``, float32 if ``z`` is float16 or bfloat16. Differentiable in ``z``.
 
     Raises:
-        TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range; more negatives than there are
-            non-edges, or none to draw.
+        TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range; more negatives than the graph
+            has non-edges.
 
     Example:
         >>> import torch

@@ -28,9 +28,9 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
     """``D^-1/2 (A' + I) D^-1/2``, where A' is A without exactly ``num_removed`` of its edges.
 
     Args:
-        looped: ``A + I``, as :meth:`seegera_fast.Graph.with_self_loops` gives it.
-        edge: int64 ``[nnz]``, the edge that each entry belongs to, from the same method.
-        num_removed: undirected edges to remove.
+        looped: ``A + I``, the first result of :meth:`seegera_fast.Graph.with_self_loops`.
+        edge: int64 ``[nnz]``, the edge that each entry belongs to, the second result of that method.
+        num_removed: number of undirected edges to remove.
         seed: an int, or an int64 tensor of one element. The removed edges are those of
             ``draw_subset(seed, edges, num_removed, stream="edges")``.
 
@@ -38,7 +38,8 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
         A symmetric matrix ``n x n`` with ``2 (edges - num_removed) + n`` entries.
 
     Raises:
-        TypeError, ValueError: an argument of a wrong kind, size or device, or more edges removed than there are.
+        TypeError, ValueError: an argument of a wrong kind, size or device, or ``num_removed`` is above the number of
+            edges.
 
     Example:
         >>> import seegera_fast as sf

@@ -25,19 +25,19 @@ OPERATOR = Operator(
 
 
 def mask_entries(matrix: SparseMatrix, num_removed: int, seed: int | torch.Tensor) -> SparseMatrix:
-    """The matrix with exactly ``num_removed`` of its entries at zero; the structure is shared.
+    """The matrix with exactly ``num_removed`` of its stored entries set to zero. The structure is shared.
 
     Args:
-        matrix: any.
-        num_removed: stored entries to set to zero.
+        matrix: any sparse matrix.
+        num_removed: number of stored entries to set to zero.
         seed: an int, or an int64 tensor of one element. The entries are those of
             ``draw_subset(seed, nnz, num_removed, stream="entries")``.
 
     Returns:
-        The masked matrix, with its transpose and the row-normalised forms of both ready.
+        The masked matrix. Its transpose, and ``row_normalized`` of both, are computed as well.
 
     Raises:
-        TypeError, ValueError: an argument of a wrong kind, or more entries removed than there are.
+        TypeError, ValueError: an argument of a wrong kind, or ``num_removed`` is above the number of stored entries.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""log Omega, one mixture per row."""
+"""The log density of samples under a mixture per row, log Omega."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BACKWARD = Operator(
     fake=fake_gradients,
 )
 
-# Beside the density, the weights of the components, [n, J, K + 1]: with them backward reads its operands only once.
+# The second result is the weights of the components, [n, J, K + 1]. With them backward reads its operands only once.
 OPERATOR = Operator(
     "mixture_density(Tensor z, Tensor means, Tensor log_var) -> (Tensor density, Constant weights)",
     columns=("cpu", "triton"),
@@ -35,7 +35,7 @@ OPERATOR = Operator(
 def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
     """``log Omega_j = sum_i log 1/(K + 1) sum_k N(z_ij; mu_ik, exp(log_var_ik))`` (Eq. reweight), for J samples.
 
-    Sample j's components are the K extra draws ``means[:, :K]`` and its own, ``means[:, K + j]``.
+    The components of sample j are the K extra draws ``means[:, :K]`` and the draw it comes from, ``means[:, K + j]``.
 
     Args:
         z: ``[n, J, d]``.
@@ -43,9 +43,11 @@ def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor)
         log_var: ``[n, 1 or K + J, d]``.
 
     Returns:
-        ``[J]``, normalising constants included, by a true logsumexp: finite at any d. Differentiable in all three.
-        In the squares a standard deviation below exp(-80), in float64 exp(-560), counts as that. A component
-        whose squares are beyond the dtype has density 0 in its row and no gradient there. Where all of a row are such,
+        ``[J]``, with normalising constants, computed by a logsumexp, so that it is finite at any d. Differentiable in
+        all three arguments.
+
+        In the squares, a standard deviation below exp(-80) (float64: exp(-560)) is replaced by that bound. A component
+        whose squares overflow has density 0 in that row, and no gradient there. If all components of a row overflow,
         the value is minus infinity and the row's gradients are 0.
 
     Raises:

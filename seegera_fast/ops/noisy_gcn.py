@@ -1,4 +1,4 @@
-"""First layer of an encoder, over noisy features."""
+"""The first layer of an encoder, over noisy features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _fake_backward(gradient, features, noise_dim, weight_wanted, bias_wanted):
     )
 
 
-# The gradients of weight and bias are empty where they are not wanted. None needs the weights: X and the noise are
+# A gradient that is not needed is an empty tensor. The gradients don't depend on the weights: X and the noise are
 # constants.
 _BACKWARD = Operator(
     "noisy_gcn_backward(Tensor gradient, Tensor? output, Matrix? propagation, Matrix features, int noise_dim,"
@@ -61,16 +61,16 @@ def noisy_gcn(
     """``activation(propagation dropout([X | eps_s]) W + bias)`` for S draws of Bernoulli noise (Eq. psi_1).
 
     Args:
-        propagation: ``n x n``, or None: a dense layer over noisy features, as in the mlp encoder and in v1's feature
-            encoder (where ``features`` is the transpose, Eq. psi_2).
+        propagation: ``n x n``; None: a dense layer, as in the mlp encoder and in v1's feature encoder (where
+            ``features`` is the transpose, Eq. psi_2).
         features: X, ``n x l``.
-        weight: ``[l, h]``, the rows of W that meet X.
-        noise_weight: ``[c, h]``, the rows that meet the noise; ``[0, h]`` for a layer without noise.
+        weight: ``[l, h]``, the rows of W that multiply X.
+        noise_weight: ``[c, h]``, the rows of W that multiply the noise; ``[0, h]``: no noise.
         num_draws: S.
         seed: an int, or an int64 tensor of one element. The noise is that of ``draw_noise(seed, n, S, c, noise_prob)``.
-        bias: ``[h]``.
+        bias: ``[h]``; None: no bias.
         noise_prob: probability of a one in the noise, in [0, 1].
-        dropout: rate in [0, 1) on ``[X | eps]``, a mask of its own for each draw.
+        dropout: rate in [0, 1) on ``[X | eps]``, with a different mask for each draw.
         activation: "relu", "tanh" or "none".
 
     Returns:

@@ -1,4 +1,4 @@
-"""A sample of the posterior."""
+"""Samples of the posterior."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.
         seed: an int, or an int64 tensor of one element.
 
     Returns:
-        ``[n, J, d]``. Differentiable in ``mean`` and ``log_var``; the draws are addressed by the seed, not stored.
+        ``[n, J, d]``. Differentiable in ``mean`` and ``log_var``. The normal numbers are not stored: backward draws
+        them again from the seed.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

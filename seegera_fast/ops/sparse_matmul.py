@@ -1,4 +1,4 @@
-"""Sparse times dense: what the other operations build on."""
+"""The product of a sparse and a dense matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _fake(matrix, dense):
 
 
 def _dense_gradient(call, matrix, gradient):
-    # The gradient of A D with respect to D is A^T G: the same product with the two halves of the matrix swapped.
+    # The gradient of A D with respect to D is A^T G: the same product with the transpose.
     return call("sparse_matmul", matrix=matrix.flipped, dense=gradient)
 
 
@@ -27,18 +27,18 @@ OPERATOR = Operator(
 
 
 def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
-    """``matrix @ dense`` over all trailing dimensions at once.
+    """``matrix @ dense``, for a dense tensor with any number of dimensions.
 
     Args:
         matrix: ``rows x cols``.
-        dense: ``[cols, ...]``, float32 or float64 as the matrix; node-major ``[cols, S, d]`` serves S draws at once.
+        dense: ``[cols, ...]``, with the dtype of the matrix. ``[cols, S, d]`` multiplies S draws in one call.
 
     Returns:
-        ``[rows, ...]``. Differentiable in ``dense``; the matrix is a constant.
+        ``[rows, ...]``. Differentiable in ``dense``, not in the matrix.
 
     Raises:
-        TypeError: not a SparseMatrix or a tensor, or two dtypes.
-        ValueError: sizes or devices that don't match.
+        TypeError: ``matrix`` is not a SparseMatrix, ``dense`` is not a tensor, or their dtypes differ.
+        ValueError: sizes or devices don't match.
 
     Example:
         >>> import torch
@@ -56,6 +56,6 @@ def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
     backend = backends.choose("sparse_matmul", dense.device)
     if backend is backends.REFERENCE:
         return reference.sparse_matmul(matrix, dense)
-    # The width is written out: -1 cannot be inferred where there are no rows.
+    # torch can't infer a -1 here if there are no rows.
     flat = dense.reshape(dense.shape[0], dense.shape[1:].numel())
     return OPERATOR(backend, matrix=matrix, dense=flat).reshape(matrix.shape[0], *dense.shape[1:])

@@ -37,8 +37,8 @@ def standard_normal_density(z: torch.Tensor) -> torch.Tensor:
         z: ``[n, J, d]``.
 
     Returns:
-        ``[J]``, normalising constant included. Differentiable in ``z``; the gradient is ``-z``. Where a square is
-        beyond the dtype the value is minus infinity.
+        ``[J]``, with the normalising constant. Differentiable in ``z``; the gradient is ``-z``. If a square overflows,
+        the value is minus infinity.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -1,7 +1,7 @@
-"""Every operation in readable, dense, plain PyTorch: the definition of correct.
+"""Every operation in plain, dense PyTorch. These functions define what the kernels have to compute.
 
-The functions take the arguments of their namesakes in ``seegera_fast.ops``, in any floating type, unchecked, and
-are differentiated by autograd. They run wherever no kernel does.
+They take the arguments of the functions of the same names in ``seegera_fast.ops``, without checks, in any floating
+dtype. Autograd differentiates them. An operation runs on its reference if it has no kernel for a device.
 """
 
 from collections.abc import Callable

@@ -4,8 +4,8 @@ import math
 
 import torch
 
-# 1 / sigma is to be a number, and so is its product with a difference, though not the square of that. So a standard
-# deviation below exp(-80), in float64 exp(-560), counts as that.
+# 1 / sigma must not overflow, nor its product with a difference, though the square of that product may. So a standard
+# deviation below exp(-80) (float64: exp(-560)) is replaced by that bound.
 MOST = {torch.float32: 80.0, torch.float64: 560.0}
 
 

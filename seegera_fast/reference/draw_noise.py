@@ -1,4 +1,4 @@
-"""Bernoulli noise of the encoder."""
+"""The Bernoulli noise of the encoder."""
 
 import torch
 

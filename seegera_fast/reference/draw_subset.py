@@ -1,4 +1,4 @@
-"""An exact number of elements, chosen at random."""
+"""A random subset of an exact size."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Averages weighted by the features: nodes to features (Eq. cor) and features to nodes."""
+"""Means weighted by the features: over nodes for each feature (Eq. cor), or over features for each node."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""log p(X | H W), entry by entry, for each likelihood."""
+"""log p(X | H W) and the likelihoods of one entry."""
 
 import math
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from .factors import factor
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How a feature is distributed, given the output o of the decoder.
+    """The distribution of a feature, given the output of the decoder.
 
     Attributes:
-        log_density: ``(target, outputs, log_var=..., pos_weight=...)``: the log densities of the entries.
-        mean: the expected feature, given the outputs.
-        low, high: features outside of ``[low, high]`` have no density.
+        log_density: ``(target, outputs, log_var=..., pos_weight=...)`` -> the log densities of the entries.
+        mean: outputs -> the expected features.
+        low, high: features must be in ``[low, high]``.
         has_log_var: whether the decoder has a second output, the log variance.
     """
 
@@ -30,7 +30,7 @@ class Likelihood:
 
     @property
     def takes_any(self) -> bool:
-        """Whether every number has a density."""
+        """Whether a feature may be any number."""
         return (self.low, self.high) == (-math.inf, math.inf)
 
 

@@ -1,4 +1,4 @@
-"""A further layer: drop, multiply, propagate."""
+"""A graph convolution or dense layer: dropout, product with the weight, propagation."""
 
 import torch
 

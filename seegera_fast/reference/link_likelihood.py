@@ -36,7 +36,7 @@ def _all_pairs(z, adjacency, pos_weight, self_loops) -> torch.Tensor:
 
 
 def _sampled(z, adjacency, pos_weight, self_loops, pairs, scale) -> torch.Tensor:
-    # Both directions of an edge are entries of A; a drawn pair stands for its two directions.
+    # A has an entry for each direction of an edge. A drawn pair counts for both directions.
     linked = (z[adjacency.row] * z[adjacency.col]).sum(dim=1)
     apart = (z[pairs[:, 0]] * z[pairs[:, 1]]).sum(dim=1)
     total = pos_weight * logsigmoid(linked).sum() + 2 * scale * logsigmoid(-apart).sum()

@@ -1,4 +1,4 @@
-"""Structure masking (v3): the propagation matrix of a part of the edges."""
+"""Structure masking (v3): the propagation matrix of the remaining edges."""
 
 from ..graph import propagation_matrix
 from ..sparse_matrix import SparseMatrix

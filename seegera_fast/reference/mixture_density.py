@@ -1,4 +1,4 @@
-"""log Omega_j with one mixture per row, summed over rows."""
+"""log Omega_j: the log densities of a mixture per row, summed over rows."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""First layer over noisy features (Eq. psi_1): concatenate, drop, multiply, propagate."""
+"""The first layer, over noisy features (Eq. psi_1): concatenation, dropout, product with the weight, propagation."""
 
 import torch
 

@@ -1,7 +1,7 @@
 """Counter-based random numbers: Philox 4x32-10 (Salmon et al., SC '11), the same bits on every backend.
 
-A number is addressed, never stored: the key is the seed, the counter is (row, column // 4, stream and draw), and
-the column modulo 4 picks one of the four words. So any kernel can make any part of a draw, in any order.
+A number is computed from its position and never stored. The key is the seed, the counter is (row, column // 4, stream
+and draw), and the column modulo 4 picks one of the four words. So a kernel can compute any part of a draw in any order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 import torch
 
-# One stream for each use, so that one seed may serve several.
+# Each use has its stream, so that the same seed gives independent numbers in different uses.
 NOISE, DROPOUT, NORMAL, NEGATIVES, EDGES, ENTRIES = range(6)
 STREAMS = {"edges": EDGES, "entries": ENTRIES}
 
@@ -22,7 +22,7 @@ def philox(counter: tuple[torch.Tensor, ...], key: tuple[torch.Tensor, ...]) -> 
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        # The product of two words wraps around as int64 and keeps its 64 bits.
+        # The int64 product of two words may wrap around, but its 64 bits are right.
         first, second = c0 * 0xD2511F53, c2 * 0xCD9E8D57
         c0, c2 = ((second >> 32) & _WORD) ^ c1 ^ k0, ((first >> 32) & _WORD) ^ c3 ^ k1
         c1, c3 = second & _WORD, first & _WORD
@@ -42,14 +42,14 @@ def words_at(
 
 
 def words(seed: torch.Tensor, stream: int, num_rows: int, num_draws: int, num_columns: int) -> torch.Tensor:
-    """All words of a draw: int64 ``[num_rows, num_draws, num_columns]``, each in ``[0, 2^32)``."""
+    """Random words: int64 ``[num_rows, num_draws, num_columns]``, each in ``[0, 2^32)``."""
     row, draw, group = (torch.arange(k, device=seed.device) for k in (num_rows, num_draws, -(-num_columns // 4)))
     grid = words_at(seed, stream, row[:, None, None], draw[None, :, None], group[None, None, :])
     return grid.flatten(2)[:, :, :num_columns]
 
 
 def threshold(probability: float) -> int:
-    """A word below this number has happened with ``probability``."""
+    """The number such that a random word is below it with ``probability``."""
     return round(probability * 2**32)
 
 
@@ -79,7 +79,7 @@ def integers(seed: torch.Tensor, stream: int, count: int, below: int) -> torch.T
 def bernoulli(
     seed: torch.Tensor, num_rows: int, num_draws: int, noise_dim: int, prob: float, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Zeros and ones ``[num_rows, num_draws, noise_dim]``, one with probability ``prob``."""
+    """Zeros and ones ``[num_rows, num_draws, noise_dim]``; a one has probability ``prob``."""
     return (words(seed, NOISE, num_rows, num_draws, noise_dim) < threshold(prob)).to(dtype)
 
 

@@ -1,4 +1,4 @@
-"""A sample of the posterior: mean + exp(log_var / 2) * N(0, I)."""
+"""Samples of the posterior: mean + exp(log_var / 2) * N(0, I)."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Sparse times dense, on the matrix written out in full."""
+"""The product of a sparse and a dense matrix, computed with the sparse matrix made dense."""
 
 import torch
 

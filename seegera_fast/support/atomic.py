@@ -1,4 +1,4 @@
-"""Files that are complete or not there."""
+"""Writes files so that they are either complete or not there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SUFFIX = ".part"
 
 
 def hold(descriptor: int) -> bool:
-    """Marks an open file or folder as in use, until it is closed or the process ends; False where another one does.
+    """Locks an open file or folder until it is closed or the process ends. False: another process has locked it.
 
     Raises:
-        OSError: a file system without such marks.
+        OSError: the file system has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -28,7 +28,7 @@ def hold(descriptor: int) -> bool:
 
 
 def left_behind(paths: Iterable[Path]) -> Iterator[Path]:
-    """Those of the files and folders that no process holds: what killed ones left; none where nothing can be held."""
+    """Yields the paths that no process has locked, which killed processes left; none on a file system without locks."""
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY)
@@ -43,7 +43,7 @@ def left_behind(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def held(path: Path) -> int | None:
-    """A descriptor that holds what was just made at ``path``; None where another process took it for left behind."""
+    """Opens and locks what was just made at ``path``; None: another process has removed it as left behind."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def held(path: Path) -> int | None:
     try:
         taken = not hold(descriptor)
     except OSError:
-        # Nothing can be held, so nothing is taken for left behind.
+        # Without locks no process takes it for left behind.
         return descriptor
     if not taken:
         with suppress(FileNotFoundError):
@@ -62,19 +62,19 @@ def held(path: Path) -> int | None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes what a killed process left aside of ``path``."""
+    """Removes the temporary files of ``path`` that killed processes left."""
     for aside in left_behind(path.parent.glob(f".{glob.escape(path.name)}.*{SUFFIX}")):
         aside.unlink(missing_ok=True)
 
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of ``path`` when the block ends, and vanishes where it fails.
+    """Opens a temporary binary file that is renamed to ``path`` when the block ends, or removed if the block raises.
 
-    What a killed process left aside is removed.
+    Temporary files that killed processes left are removed.
 
     Raises:
-        OSError: on entering, where the folder can't be written.
+        OSError: on entering, the folder can't be written.
     """
     if path.is_dir():
         raise OSError(f"{path} can't be written: it is a folder")

@@ -1,4 +1,4 @@
-"""Lists that are derived from the files of a folder."""
+"""Lists that are found by looking at the files of a folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def functions(package: str, folders: Iterable[str]) -> dict[str, Callable[..., Any]]:
-    """The functions that the modules of a package are named after, by name; other modules are helpers.
+    """The functions of a package that have the name of their module, by name. Modules without one are skipped.
 
     Args:
         package, folders: ``__name__`` and ``__path__`` of the package.

@@ -1,4 +1,4 @@
-"""What an error says of a name that is not known."""
+"""Hints in error messages about an unknown name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Either "the nearest: ...", where some known names are alike, or "want one of ..." with all of them."""
+    """Returns "the nearest: ..." with similar known names, or "want one of ..." with all if none is similar."""
     known = list(known)
     alike = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return f"the nearest: {', '.join(alike)}" if 0 < len(alike) < len(known) else f"want one of {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Pictures: of a run (loss, validation scores, the embedding in two dimensions), and of means over many runs."""
+"""Pictures of a run (loss, validation scores, the embedding in two dimensions) and of means over many runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart; from the ninth class on the marker changes.
+# Okabe and Ito's palette, which colour-blind readers can tell apart. From the ninth class on, the markers change.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
-# Of lines, likewise.
+# From the ninth line on, the line styles change.
 LINE_STYLES = ("-", "--", ":", "-.")
 UNKNOWN_COLOUR = "#BBBBBB"
 LONGEST_LEGEND = 24
@@ -33,14 +33,14 @@ def save_picture(
     """Draws loss and validation scores over epochs on the left, the embedding on the right, as PNG (2,400 x 1,200).
 
     Args:
-        path: the file.
-        title, scores: the two lines of heading.
-        history: the run's, a mapping per epoch with "epoch", "loss" and "valid_*" scores where they were taken.
-        titles: of those scores, in words.
-        best_epoch: marked, if not None.
-        embedding: float ``[n, d]``; of more than 2,000 nodes, 2,000 are drawn at random.
-        labels: int64 ``[n]``, negative: unknown; None: one colour.
-        seed: of that choice and of t-SNE.
+        path: the file to write.
+        title, scores: the two lines of the heading.
+        history: a mapping per epoch with "epoch", "loss" and, in epochs with validation, the "valid_*" scores.
+        titles: score name -> title.
+        best_epoch: the epoch to mark; None: no mark.
+        embedding: float ``[n, d]``. If there are more than 2,000 nodes, 2,000 random ones are drawn.
+        labels: int64 ``[n]``, negative: unknown. None: all nodes get the same colour.
+        seed: seed of the random nodes and of t-SNE.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -74,7 +74,7 @@ def _draw_history(
 
 
 def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]) -> None:
-    """Draws means as bars with their deviations, a panel for each key, as PNG.
+    """Draws means as bars with their deviations, with one panel per title, as PNG.
 
     Args:
         panels: title -> series -> label of the bar -> mean and deviation (None: no error bar).
@@ -105,7 +105,7 @@ def _ends(mean: float, deviation: float | None) -> tuple[float, float]:
 
 
 def _zoom(axes: Any, ends: Sequence[float]) -> None:
-    """Cuts the axis below the lowest bar's end, as differences are small against the values."""
+    """Starts the axis just below the lowest bar's end, because differences are small compared with the values."""
     low, high = min(ends), max(ends)
     margin = 0.25 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(max(low - margin, 0.0), high + margin)
@@ -116,11 +116,11 @@ def _zoom(axes: Any, ends: Sequence[float]) -> None:
 def save_curves(
     path: str | Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], *, columns: int
 ) -> None:
-    """Draws lines over epochs, a panel for each key, as PNG.
+    """Draws lines over epochs, with one panel per title, as PNG.
 
     Args:
         panels: title -> name of the line -> epochs and values.
-        columns: panels beside each other.
+        columns: number of panels in a row.
     """
     from matplotlib.lines import Line2D
 
@@ -144,7 +144,7 @@ def save_curves(
 def save_heat_maps(
     path: str | Path, panels: Mapping[str, Mapping[tuple[float, float], float]], *, x: str, y: str
 ) -> None:
-    """Draws values over two rates, the larger the darker, a panel for each key, as PNG.
+    """Draws values over two rates as a heat map, larger values darker, with one panel per title, as PNG.
 
     Args:
         panels: title -> rates (x, y) -> value. A cell without a value stays empty.
@@ -169,7 +169,7 @@ def save_heat_maps(
     figure.savefig(path, format="png")
 
 
-# Panels beside each other.
+# The largest number of panels in a row.
 MOST_COLUMNS = 4
 
 
@@ -186,7 +186,7 @@ def _figure(panels: int, height: float, columns: int = MOST_COLUMNS) -> Any:
 
 
 def _panels(figure: Any, count: int, columns: int = MOST_COLUMNS) -> list[Any]:
-    """The axes of as many panels; what is left over in the last row is hidden."""
+    """The axes of ``count`` panels; unused axes in the last row are hidden."""
     columns = min(count, columns)
     every = list(figure.subplots(-(-count // columns), columns, squeeze=False).flat)
     for axes in every[count:]:
@@ -195,8 +195,8 @@ def _panels(figure: Any, count: int, columns: int = MOST_COLUMNS) -> list[Any]:
 
 
 def _draw_legend(figure: Any, handles: Sequence[Any]) -> None:
-    """Below the panels, in as many columns as fit."""
-    # A letter is about 0.09 inches wide, the coloured field and the gap take an inch.
+    """Draws the legend below the panels, in as many columns as fit."""
+    # A letter is about 0.09 inches wide; the coloured field and the gap take an inch.
     columns = int(figure.get_figwidth() / (0.09 * max(len(handle.get_label()) for handle in handles) + 1))
     figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(columns, len(handles))), frameon=False)
 
@@ -240,15 +240,17 @@ def _draw_embedding(axes: Any, embedding: np.ndarray, labels: np.ndarray | None,
 
 
 def project(embedding: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:
-    """The rows in two dimensions, ``[n, 2]``, and the name of the method: t-SNE, or PCA for fewer than 20 rows or where
-    all rows are nearly the same."""
+    """Projects the rows to two dimensions, ``[n, 2]``, and returns the name of the method too.
+
+    The method is t-SNE, or PCA for fewer than 20 rows or rows that are nearly the same.
+    """
     values = np.asarray(embedding, np.float64)
     values = values - values.mean(axis=0)
     left, lengths, _ = np.linalg.svd(values, full_matrices=False)
     main = left[:, :50] * lengths[:50]
     if main.shape[1] < 2:
         main = np.pad(main, ((0, 0), (0, 2 - main.shape[1])))
-    # t-SNE divides by the spread of the first direction; rounding alone is no spread.
+    # t-SNE divides by the spread of the first direction, which must be more than rounding.
     flat = not main[:, 0].std() > 1e-6 * max(np.abs(embedding).max(), np.finfo(np.float32).tiny)
     if len(main) < 20 or main.shape[1] == 2 or flat:
         return main[:, :2], "PCA"
@@ -256,6 +258,7 @@ def project(embedding: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:
     from threadpoolctl import threadpool_limits
 
     perplexity = min(30.0, (len(main) - 1) / 3)
-    # On a busy machine its threads wait for each other at every one of many small steps: one is several times faster.
+    # t-SNE makes many small steps. On a busy machine its threads would wait for each other in each of them, so one
+    # thread is several times faster.
     with threadpool_limits(1):
         return TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(main), "t-SNE"

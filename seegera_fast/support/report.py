@@ -9,12 +9,12 @@ from typing import Any
 
 
 def json_text(content: Any) -> str:
-    """Strict JSON: a NaN or infinite number becomes null."""
+    """The content as strict JSON, in which NaN and infinite numbers become null."""
     return json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
 
 
 def compact_json_text(content: Mapping[str, Any]) -> str:
-    """The same in little room: a line per key, without blanks."""
+    """The content as strict JSON with one line per key and no blanks."""
     lines = [
         f"{json.dumps(str(key))}:{json.dumps(_plain(value), separators=(',', ':'), allow_nan=False)}"
         for key, value in content.items()
@@ -33,7 +33,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
-    """Rows of as many cells each, as aligned columns: the first to the left, the others to the right."""
+    """Formats rows of equally many cells as aligned columns: the first is left-aligned, the others right-aligned."""
     rows = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
@@ -44,7 +44,7 @@ def table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def readable_bytes(count: int | None) -> str:
-    """Bytes in the unit that fits, "unknown" for None."""
+    """Formats a number of bytes in a suitable unit; None: "unknown"."""
     if count is None:
         return "unknown"
     if count < 2**30:
@@ -53,7 +53,7 @@ def readable_bytes(count: int | None) -> str:
 
 
 def readable_seconds(seconds: float) -> str:
-    """Seconds with three digits, minutes beside them where there are many."""
+    """Formats seconds with three digits; a long time is given in minutes as well."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds:.0f} s ({seconds / 60:.1f} min)"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop, for work that ends at a good moment."""
+"""Turns Ctrl-C and SIGTERM into a request to stop, so that work can end after a complete step."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from types import FrameType
 
 
 class Stop:
-    """Whether someone wishes the work to stop."""
+    """Whether a signal has requested the work to stop."""
 
     requested = False
 
 
 @contextmanager
 def stop_on_signals(active: bool = True) -> Iterator[Stop]:
-    """Within the block, the first SIGINT or SIGTERM is noted, and a SIGINT after it raises a KeyboardInterrupt.
+    """In the block, the first SIGINT or SIGTERM is noted, and a SIGINT after that raises a KeyboardInterrupt.
 
-    A further SIGTERM is the same wish: ``timeout`` sends it to a process and to its group, a batch system to every
-    process of a job, and a trial sends it to itself when its parent has ended.
+    Further SIGTERMs change nothing, because one request may come several times: ``timeout`` sends SIGTERM to a process
+    and to its group, a batch system sends it to every process of a job, and a trial sends it to itself when its parent
+    has ended.
 
-    A signal that is ignored or that the program handles in a way of its own is left alone, and so are all of them in a
-    thread other than the main one, which can't set handlers.
+    Signals that are ignored or for which the program has set a handler are left as they are. Outside of the main
+    thread, which alone can set handlers, nothing is changed.
     """
     stop = Stop()
 

@@ -1,4 +1,4 @@
-"""TOML files of the package."""
+"""Reads the package's TOML files."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ else:
 
 @functools.cache
 def read_tables(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file of the package, which is read once."""
+    """The tables of a TOML file of the package. Each file is read once."""
     return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The tasks: split, train, score."""
+"""The tasks: each splits a graph, trains a model, and scores it."""
 
 from . import presets
 from .attribute_inference import AttributeInferenceResult, attribute_inference

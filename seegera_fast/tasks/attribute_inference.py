@@ -1,4 +1,4 @@
-"""Attribute inference: hide features, train on the rest, predict what was hidden."""
+"""Attribute inference: hides features, trains on the rest, and predicts the hidden features."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .task import HeldOut, Score, Scored, Task, TaskResult
 
 @dataclass(frozen=True, kw_only=True)
 class AttributeInferenceResult(TaskResult):
-    """Errors in the square of the features' unit; None where that part of the split is empty.
+    """The result of attribute inference. An error is None if that part of the split is empty.
 
     Attributes:
-        mse: mean squared error on the test part, hidden and zero entries together.
+        mse: mean squared error on the test part, over hidden and zero entries together.
         valid_mse: the same on the validation part, at the best epoch.
     """
 
@@ -43,23 +43,23 @@ def attribute_inference(
 ) -> AttributeInferenceResult:
     """Hides a part of the features, trains, and scores the test part with the weights of the best epoch.
 
-    An entry is predicted by ``model.reconstruct_features``: decoded from sampled embeddings, with the training features
-    as weights. An epoch is better than the best so far where the validation error is lower.
+    Entries are predicted by ``model.reconstruct_features``, from sampled embeddings and the training features. The best
+    epoch is the one with the lowest validation error.
 
     Args:
-        graph: on the device that the model is to train on.
-        preset: one of ``presets.names("attribute_inference")``; None: that of the graph's name, else "default".
+        graph: the graph, on the device to train on.
+        preset: one of ``presets.names("attribute_inference")``; None: the preset with the graph's name, else "default".
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
-        seed: of the split, the initial weights and all draws.
+        seed: seed of the split, the initial weights and all draws.
         valid, test: shares of the non-zero features, see :func:`split_features`.
-        progress: a bar on stderr, where that is a terminal.
-        checkpoint: where the run keeps its state, and whether it goes on from there.
-        fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (each row of the features is
-            divided by its sum before the split; rows that sum to 1 stay as they are); they override the preset.
+        progress: show a bar on stderr, if that is a terminal.
+        checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
+        fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
+            features by its sum before the split); they override the preset.
 
     Raises:
-        TypeError: an argument of a wrong kind; an unknown field, with the nearest ones.
-        ValueError: an unknown preset or variant, a value out of range, an impossible split; a checkpoint of another
+        TypeError: an argument of a wrong kind, or an unknown field; the message names the most similar ones.
+        ValueError: an unknown preset or variant, a value out of range, an impossible split, or a checkpoint of another
             run.
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
@@ -85,14 +85,14 @@ def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float 
 
 
 def _error(scored: Scored, part: str) -> float | None:
-    """Mean squared error on the hidden and the zero entries of a part, summed in float64."""
+    """The mean squared error on the hidden and the zero entries of a part, computed in float64."""
     hidden, values, zero = (getattr(scored.split, f"{part}_{kind}") for kind in ("pos", "values", "neg"))
     if not hidden.shape[0]:
         return None
     predicted = scored.model.reconstruct_features(*torch.cat([hidden, zero]).t())
     require_finite(scored.epoch, "the predicted features", predicted)
-    wanted = torch.cat([values, torch.zeros_like(values)])
-    return float((predicted.double() - wanted.double()).square().mean())
+    expected = torch.cat([values, torch.zeros_like(values)])
+    return float((predicted.double() - expected.double()).square().mean())
 
 
 TASK = Task(

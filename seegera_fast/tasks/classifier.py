@@ -11,21 +11,21 @@ from torch.nn import functional
 
 from .splits import NodeSplit
 
-# Of the classifier's gradient.
+# The gradient of the classifier is clipped to this norm.
 MAX_NORM = 3.0
 
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """The logistic regression.
+    """Settings of the logistic regression.
 
     Attributes:
-        epochs: how many, each on all training nodes.
-        learning_rate, weight_decay: of Adam.
+        epochs: number of epochs, each on all training nodes.
+        learning_rate, weight_decay: settings of Adam.
         dropout: rate in [0, 1) on the embeddings.
 
     Raises:
-        TypeError, ValueError: a field of a wrong kind or out of range.
+        TypeError, ValueError: a field is of a wrong kind or out of range.
     """
 
     epochs: int = 500
@@ -47,7 +47,7 @@ class ClassifierConfig:
 
 
 class Fit(NamedTuple):
-    """A classifier, weight ``[d, classes]`` and bias ``[classes]``; an accuracy is None where the part is empty."""
+    """A classifier: weight ``[d, classes]``, bias ``[classes]``, and accuracies, None for an empty part."""
 
     weight: torch.Tensor
     bias: torch.Tensor
@@ -58,10 +58,10 @@ class Fit(NamedTuple):
 def fit_classifier(
     embedding: torch.Tensor, labels: torch.Tensor, split: NodeSplit, config: ClassifierConfig, seed: int
 ) -> Fit:
-    """Trains a logistic regression on frozen embeddings ``[n, d]`` and scores it at its best epoch by validation.
+    """Trains a logistic regression on fixed embeddings ``[n, d]`` and scores it at its best validation epoch.
 
-    Of several that are the best, the last one: a few hundred nodes give many ties, and later weights are trained more.
-    Without validation nodes, the last epoch counts.
+    If several epochs are equally good, the last of them is taken: on a few hundred nodes ties are common, and later
+    weights are trained for longer. Without validation nodes, the last epoch is taken.
     """
     num_classes = int(labels.max()) + 1
     weight = embedding.new_zeros(embedding.shape[1], num_classes, requires_grad=True)

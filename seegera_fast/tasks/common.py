@@ -1,4 +1,4 @@
-"""What all tasks share: fields, presets, results, and the one way that a task is run."""
+"""Runs a task: puts its settings together, splits, trains and scores. All tasks use this code."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .task import Scored, Task
 
 MODEL_FIELDS = [entry.name for entry in fields(SeeGeraConfig)]
 TRAINING_FIELDS = [entry.name for entry in fields(TrainingConfig)]
-# Of every task.
+# The fields that every task has, and their defaults.
 OWN_FIELDS = {"normalize_features": False}
 
 
 class Settings(NamedTuple):
-    """The fields of one run, by where they belong; ``config`` is what the task made of its own."""
+    """The fields of one run, by what they configure. ``config`` is what the task's ``configure`` returned."""
 
     preset: str
     model: SeeGeraConfig
@@ -47,13 +47,13 @@ def run(
     progress: bool,
     checkpoint: Checkpoint | None,
 ) -> Any:
-    """Splits, trains, and scores what was held out with the weights of the best epoch.
+    """Splits, trains, and scores the held-out parts with the weights of the best epoch.
 
     Args:
-        task: what is done.
+        task: the task.
         graph, preset, variant, seed, progress, checkpoint: as in the task's function.
-        arguments: of the task's split.
-        given: fields by name; they override the preset.
+        arguments: the arguments of the task's split, by name.
+        given: the fields that the caller gave, by name; they override the preset.
 
     Returns:
         ``task.result``.
@@ -89,7 +89,7 @@ def run(
         split=held_out.split,
         preset=settings.preset,
         fields=run_fields,
-        # The same weights and seed give the same validation scores as at the best epoch.
+        # Weights and seed are those of the best epoch, so its validation scores come out again.
         **scores(training.best_epoch, "valid", "test"),
     )
 
@@ -103,17 +103,17 @@ def resolve(
     *,
     arguments: Mapping[str, Any],
 ) -> Settings:
-    """Puts together defaults, preset and what the caller gave, in rising order.
+    """Puts together the settings of a run. The caller's fields override the preset, which overrides the defaults.
 
     Args:
-        task: whose presets.
-        preset: a name; None: that of the graph where there is such a preset, else "default".
+        task: the task.
+        preset: name of a preset; None: the preset with the graph's name, else "default".
         variant: "v1", "v2" or "v3".
-        given: fields by name.
-        arguments: those of the task's split, which a misspelt field may have meant.
+        given: the fields that the caller gave, by name.
+        arguments: the arguments of the task's split, for the hint in the message about an unknown field.
 
     Raises:
-        TypeError: an unknown field, with the nearest ones, or one of a wrong kind.
+        TypeError: a field of a wrong kind, or an unknown field; the message names the most similar ones.
         ValueError: an unknown preset or variant, or a field out of range.
     """
     if not isinstance(graph, Graph):
@@ -126,7 +126,7 @@ def resolve(
 def settle(
     task: Task, preset: str, variant: str, given: Mapping[str, Any], *, arguments: tuple[str, ...] = ()
 ) -> Settings:
-    """What :func:`resolve` does once the preset is known."""
+    """:func:`resolve` with the fields of the preset instead of its name."""
     own = {**OWN_FIELDS, **task.fields}
     known = [*MODEL_FIELDS, *TRAINING_FIELDS, *own, *arguments]
     for name in given:
@@ -143,6 +143,6 @@ def settle(
     return Settings(preset, model, training, own, task.configure(own))
 
 
-def normalized(graph: Graph, wanted: bool) -> Graph:
-    """The graph with each row of its features divided by its sum of absolute values, where that is wanted."""
-    return graph.with_features(graph.features.row_normalized) if wanted else graph
+def normalized(graph: Graph, normalize: bool) -> Graph:
+    """The graph; with ``normalize``, each row of its features is divided by the sum of its absolute values."""
+    return graph.with_features(graph.features.row_normalized) if normalize else graph

@@ -1,4 +1,4 @@
-"""Link prediction: hide links, train on the rest, tell hidden links from pairs without one."""
+"""Link prediction: hides links, trains on the rest, and tells hidden links from pairs without a link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .task import HeldOut, Score, Scored, Task, TaskResult
 
 @dataclass(frozen=True, kw_only=True)
 class LinkPredictionResult(TaskResult):
-    """Scores in [0, 1]; None where that part of the split is empty.
+    """The result of link prediction. Scores are in [0, 1], or None if that part of the split is empty.
 
     Attributes:
         auc, ap: area under the receiver operating characteristic, and average precision, on the test part.
@@ -46,23 +46,23 @@ def link_prediction(
 ) -> LinkPredictionResult:
     """Splits the links, trains, and scores the test part with the weights of the best epoch.
 
-    A pair scores by the inner product of the mean embeddings. An epoch is better than the best so far where AUC and AP
-    on the validation part are both higher.
+    The score of a pair is the inner product of its two mean embeddings. An epoch becomes the best one if AUC and AP on
+    the validation part are both higher than at the best epoch before.
 
     Args:
-        graph: on the device that the model is to train on.
-        preset: one of ``presets.names("link_prediction")``; None: that of the graph's name, else "default".
+        graph: the graph, on the device to train on.
+        preset: one of ``presets.names("link_prediction")``; None: the preset with the graph's name, else "default".
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
-        seed: of the split, the initial weights and all draws.
+        seed: seed of the split, the initial weights and all draws.
         valid, test: shares of the links, see :func:`split_links`.
-        progress: a bar on stderr, where that is a terminal.
-        checkpoint: where the run keeps its state, and whether it goes on from there.
-        fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (each row of the features
-            divided by its sum); they override the preset.
+        progress: show a bar on stderr, if that is a terminal.
+        checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
+        fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
+            features by its sum); they override the preset.
 
     Raises:
-        TypeError: an argument of a wrong kind; an unknown field, with the nearest ones.
-        ValueError: an unknown preset or variant, a value out of range, an impossible split; a checkpoint of another
+        TypeError: an argument of a wrong kind, or an unknown field; the message names the most similar ones.
+        ValueError: an unknown preset or variant, a value out of range, an impossible split, or a checkpoint of another
             run.
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
@@ -98,9 +98,9 @@ def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float 
 def pair_metrics(
     embedding: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor
 ) -> tuple[float, float] | tuple[None, None]:
-    """AUC and AP of the inner products ``e_i . e_k`` of two sets of pairs, int64 ``[m, 2]``; None where both are empty.
+    """AUC and AP of the scores ``e_i . e_k`` of two sets of pairs, int64 ``[m, 2]``; None: both sets are empty.
 
-    Both depend on the order of the scores alone, so that the sigmoid is left out: in float32 it would round different
+    AUC and AP depend only on the order of the scores, so the sigmoid is left out. In float32 it would round different
     products to the same score.
     """
     if not positive.shape[0]:

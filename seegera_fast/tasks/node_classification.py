@@ -1,4 +1,4 @@
-"""Node classification: train without labels, then a logistic regression on frozen embeddings."""
+"""Node classification: trains without labels, then fits a logistic regression to the fixed embeddings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .task import HeldOut, Score, Scored, Task, TaskResult
 
 @dataclass(frozen=True, kw_only=True)
 class NodeClassificationResult(TaskResult):
-    """Accuracies in [0, 1]; None where that part of the split is empty.
+    """The result of node classification. Accuracies are in [0, 1], or None if that part of the split is empty.
 
     Attributes:
-        accuracy: on the test part.
-        valid_accuracy: on the validation part, at the best epoch.
+        accuracy: accuracy on the test part.
+        valid_accuracy: accuracy on the validation part, at the best epoch.
     """
 
     accuracy: float | None
@@ -46,25 +46,26 @@ def node_classification(
 ) -> NodeClassificationResult:
     """Trains without labels and scores the embeddings with a logistic regression every ``evaluate_every`` epochs.
 
-    The classifier is that of its best epoch on the validation nodes, and the embeddings are those of the best epoch by
-    the same measure. There is no early stopping unless ``patience`` is given.
+    The accuracy on the validation nodes decides which epoch of the classifier is taken, and which epoch of the model is
+    the best one. There is no early stopping unless ``patience`` is given.
 
     Args:
-        graph: with labels, on the device that the model is to train on.
-        preset: one of ``presets.names("node_classification")``; None: that of the graph's name, else "default".
+        graph: a graph with labels, on the device to train on.
+        preset: one of ``presets.names("node_classification")``; None: the preset with the graph's name, else "default".
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
-        seed: of the split, the initial weights and all draws.
+        seed: seed of the split, the initial weights and all draws.
         train, valid: shares of the labelled nodes in a random split, see :func:`split_nodes`.
-        public: take the split in ``graph.masks``; None: where it is there.
-        progress: a bar on stderr, where that is a terminal.
-        checkpoint: where the run keeps its state, and whether it goes on from there.
+        public: True: take the split in ``graph.masks``. False: draw a random split. None: take the split in
+            ``graph.masks`` if it has one.
+        progress: show a bar on stderr, if that is a terminal.
+        checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
         fields: any field of SeeGeraConfig or TrainingConfig, ``classifier_epochs``, ``classifier_learning_rate``,
-            ``classifier_weight_decay``, ``classifier_dropout``, and ``normalize_features`` (each row of the features
-            divided by its sum); they override the preset.
+            ``classifier_weight_decay``, ``classifier_dropout``, and ``normalize_features`` (divide each row of the
+            features by its sum); they override the preset.
 
     Raises:
-        TypeError: an argument of a wrong kind; an unknown field, with the nearest ones.
-        ValueError: an unknown preset or variant, a value out of range, no labels, no nodes to train on; a checkpoint
+        TypeError: an argument of a wrong kind, or an unknown field; the message names the most similar ones.
+        ValueError: an unknown preset or variant, a value out of range, no labels, no nodes to train on, or a checkpoint
             of another run.
         TrainingFailure: a number became NaN or infinite.
         OSError: the checkpoint can't be written.
@@ -94,15 +95,15 @@ def _split(graph: Graph, seed: int, train: float, valid: float, public: bool | N
 def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:
     embedding, known = scored.model.embed(), scored.graph.labels
     require_finite(scored.epoch, "the embeddings", embedding)
-    # Classes are numbered anew, so that a label may be any number; a negative one is unknown, and no class.
+    # Labels may be any numbers, so classes are numbered from 0. A negative label means unknown and is no class.
     labels = torch.searchsorted(known[known >= 0].unique(), known).to(embedding.device)
     fit = fit_classifier(embedding, labels, scored.split, scored.config, scored.seed)
     accuracies = {"valid": fit.valid_accuracy, "test": fit.test_accuracy}
     return {part: {"accuracy": accuracies[part]} for part in parts}
 
 
-def _configure(own: Mapping[str, Any]) -> ClassifierConfig:
-    return ClassifierConfig(**{name: own[f"{PREFIX}{name}"] for name in CLASSIFIER_FIELDS})
+def _configure(fields: Mapping[str, Any]) -> ClassifierConfig:
+    return ClassifierConfig(**{name: fields[f"{PREFIX}{name}"] for name in CLASSIFIER_FIELDS})
 
 
 PREFIX = "classifier_"

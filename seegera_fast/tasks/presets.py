@@ -23,16 +23,20 @@ def names(task: str) -> list[str]:
 
 
 def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
-    """The fields of a preset: those of SeeGeraConfig, TrainingConfig and the task that differ from the defaults.
+    """The fields of SeeGeraConfig, TrainingConfig and the task in which a preset differs from the defaults.
 
     Args:
-        task: the name of its function: "link_prediction", "attribute_inference" or "node_classification".
+        task: "link_prediction", "attribute_inference" or "node_classification".
         name: one of :func:`names`.
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
 
     Raises:
         TypeError: an argument is not a string.
-        ValueError: an unknown task, name or variant; names the nearest ones.
+        ValueError: an unknown task, name or variant; the message names the most similar ones.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> fields = sf.tasks.presets.load("link_prediction", "cora")
     """
     _check("preset", name, names(task))
     _check("variant", variant, VARIANTS)
@@ -44,7 +48,7 @@ def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
 
 
 def _tables(task: str) -> dict[str, Any]:
-    """A task without any has the defaults of the configurations alone."""
+    """The tables of a task's presets. A task without tables has the preset "default", with no fields."""
     return read_tables(PRESETS).get(task, {})
 
 

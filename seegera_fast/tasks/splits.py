@@ -1,4 +1,4 @@
-"""Held-out parts of a graph: links, attributes, nodes. Exact counts, disjoint, the same for the same seed."""
+"""Random splits of links, features and nodes: disjoint parts of exact sizes, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..sparse_matrix import SparseMatrix
 
 @dataclass(frozen=True)
 class LinkSplit:
-    """Links that are held out, and as many pairs that are none.
+    """Held-out links, and equally many pairs without a link.
 
     Attributes:
         train: the graph without the held-out links.
-        valid_pos, test_pos: int64 ``[m, 2]``, edges of the whole graph, ``i < k``.
-        valid_neg, test_neg: int64, of the same sizes: pairs ``i < k`` that are no edge of the whole graph.
+        valid_pos, test_pos: int64 ``[m, 2]``: the held-out edges, ``i < k``.
+        valid_neg, test_neg: int64 ``[m, 2]``: pairs ``i < k`` that are not edges of the whole graph.
     """
 
     train: Graph
@@ -32,12 +32,12 @@ class LinkSplit:
 
 @dataclass(frozen=True)
 class FeatureSplit:
-    """Non-zero features that are hidden, and as many zero ones beside them.
+    """Hidden non-zero entries of the features, and equally many zero entries.
 
     Attributes:
         train: the graph without the hidden entries.
-        valid_pos, test_pos: int64 ``[m, 2]``: row and column of hidden entries.
-        valid_values, test_values: ``[m]``: what they hold.
+        valid_pos, test_pos: int64 ``[m, 2]``: row and column of the hidden entries.
+        valid_values, test_values: ``[m]``: values of the hidden entries.
         valid_neg, test_neg: int64 ``[m, 2]``: row and column of entries that are zero in the whole matrix.
     """
 
@@ -52,7 +52,7 @@ class FeatureSplit:
 
 @dataclass(frozen=True)
 class NodeSplit:
-    """Labelled nodes: int64 ``[k]`` node numbers, ascending."""
+    """The labelled nodes of each part: int64 ``[k]`` node numbers, ascending."""
 
     train: torch.Tensor
     valid: torch.Tensor
@@ -62,16 +62,17 @@ class NodeSplit:
 def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int = 0) -> LinkSplit:
     """Holds out ``floor(valid * edges)`` and ``floor(test * edges)`` undirected edges.
 
-    The pairs without a link are drawn without replacement from all non-edges of the whole graph. Edges and non-edges
-    of the parts are disjoint, in both directions.
+    The pairs without a link are drawn without replacement from all non-edges of the whole graph. No edge or pair is in
+    two parts, in either direction.
 
     Args:
+        graph: the whole graph.
         valid, test: ratios in [0, 1) with a sum below 1; 0 leaves that part empty.
         seed: an int.
 
     Raises:
         TypeError: an argument of a wrong kind.
-        ValueError: a ratio out of range, or fewer non-edges than wanted.
+        ValueError: a ratio out of range, or too few non-edges.
 
     Example:
         >>> import seegera_fast as sf
@@ -102,15 +103,16 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
 def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: int = 0) -> FeatureSplit:
     """Hides ``floor(valid * nnz)`` and ``floor(test * nnz)`` of the non-zero features.
 
-    As many zero entries are drawn beside them, without replacement, from all entries that are zero in the whole matrix.
+    Equally many zero entries are drawn, without replacement, from all entries that are zero in the whole matrix.
 
     Args:
+        graph: the whole graph.
         valid, test: ratios in [0, 1) with a sum below 1; 0 leaves that part empty.
         seed: an int.
 
     Raises:
         TypeError: an argument of a wrong kind.
-        ValueError: a ratio out of range, or fewer zero entries than wanted.
+        ValueError: a ratio out of range, or too few zero entries.
 
     Example:
         >>> import seegera_fast as sf
@@ -146,6 +148,7 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
     """Draws ``floor(train * k)`` and ``floor(valid * k)`` of the k nodes with a known label; the rest is the test part.
 
     Args:
+        graph: a graph with labels.
         train, valid: ratios in [0, 1) with a sum below 1; 0 leaves that part empty.
         seed: an int.
 
@@ -174,8 +177,8 @@ def public_split(graph: Graph) -> NodeSplit:
     """The split in ``graph.masks``, without the nodes whose label is unknown.
 
     Raises:
-        TypeError: not a graph.
-        ValueError: no labels, a mask is missing, or two masks share a node.
+        TypeError: ``graph`` is not a Graph.
+        ValueError: the graph has no labels, a mask is missing, or two masks have a node in common.
     """
     _check_graph(graph)
     known = _known(graph)
@@ -211,15 +214,15 @@ def _generator(seed: Any) -> np.random.Generator:
     return np.random.default_rng(int(seed) % 2**64)
 
 
-def _ranks(generator: np.random.Generator, count: int, wanted: int, present: str, absent: str) -> torch.Tensor:
-    """int64 ``[wanted]``: different numbers below ``count``, in random order."""
-    if wanted > count:
-        raise ValueError(f"{present} and {count} {absent}; want {wanted} {absent}, one per held-out one")
-    return torch.from_numpy(generator.choice(count, size=wanted, replace=False).astype(np.int64))
+def _ranks(generator: np.random.Generator, count: int, size: int, present: str, absent: str) -> torch.Tensor:
+    """int64 ``[size]``: different numbers below ``count``, in random order."""
+    if size > count:
+        raise ValueError(f"{present} and {count} {absent}; want {size} {absent}, one per held-out one")
+    return torch.from_numpy(generator.choice(count, size=size, replace=False).astype(np.int64))
 
 
 def _keep(matrix: SparseMatrix, entries: torch.Tensor) -> SparseMatrix:
-    """The matrix with some of its entries, given by ascending number."""
+    """The matrix with only the entries whose numbers are given, in ascending order."""
     rowptr = torch.zeros_like(matrix.rowptr)
     rowptr[1:] = torch.bincount(matrix.row[entries], minlength=matrix.shape[0]).cumsum(0)
     return SparseMatrix(rowptr, matrix.col[entries], matrix.values[entries], matrix.shape)

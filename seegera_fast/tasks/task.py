@@ -1,4 +1,4 @@
-"""What a task is: one object, which the presets, the command and the experiments read."""
+"""The description of a task, which the presets, the command and the experiments read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..training import Scores, Training
 
 
 class Score(NamedTuple):
-    """A figure that says how good a model is.
+    """A score of a model.
 
     Attributes:
-        name: of the result's attribute on the test part; on the validation part it is ``valid_<name>``.
-        title: in words.
-        error: False: a share in [0, 1], printed in percent, and higher is better. True: an error, printed as it is,
-            and lower is better.
+        name: the attribute of the result for the test part; that for the validation part is ``valid_<name>``.
+        title: the score's name for readers.
+        error: False: a share in [0, 1], printed in percent, higher is better. True: an error, printed as it is, lower
+            is better.
     """
 
     name: str
@@ -27,13 +27,13 @@ class Score(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """What a task keeps from training.
+    """What a task's split returns.
 
     Attributes:
-        split: the parts, as the result hands them on.
-        graph: what the model is trained on.
+        split: the held-out parts, which become the result's ``split``.
+        graph: the graph to train on.
         validates: whether there is a validation part.
-        arguments: those of the split, as they were taken.
+        arguments: the arguments of the split, with defaults filled in.
     """
 
     split: Any
@@ -43,15 +43,15 @@ class HeldOut(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What a score is computed from.
+    """What scores are computed from.
 
     Attributes:
-        model: in the state of ``epoch``.
-        graph: the whole graph, its features normalised where the run wants it.
+        model: the model with the weights of ``epoch``.
+        graph: the whole graph; its features are normalised if the run normalises them.
         split: :attr:`HeldOut.split`.
-        seed: of the run.
-        config: what :attr:`Task.configure` made of the task's own fields.
-        epoch: an error names it.
+        seed: seed of the run.
+        config: what :attr:`Task.configure` returned for the task's fields.
+        epoch: the epoch, for error messages.
     """
 
     model: SeeGera
@@ -64,13 +64,13 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult(Training):
-    """What every task gives back, beside its scores.
+    """What the result of every task has, besides scores.
 
     Attributes:
-        model: with the weights of the best epoch by validation. The graph that it was trained on is its default graph.
-        split: the held-out parts and, where they are taken out of the graph, the training graph.
+        model: the model with the weights of the best epoch. Its default graph is the graph that it was trained on.
+        split: the held-out parts and, if they were taken out of the graph, the training graph.
         preset: name of the preset that was used.
-        fields: every field of the run by name: of the configurations, the task, and the seed.
+        fields: every field of the run by name: those of the configurations and of the task, and the seed.
     """
 
     model: SeeGera = field(repr=False)
@@ -81,30 +81,29 @@ class TaskResult(Training):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task. Making one makes it known: to the presets, the command and the experiments.
+    """A task. Making an object registers it for the presets, the command and the experiments.
 
     Attributes:
-        name: of its function in ``seegera_fast.tasks``, and of its table in ``presets.toml``.
-        key: its name on the command line and in the names of files.
-        title: in words.
-        purpose: what is predicted, as the command's help says it.
-        scores: on the test part; each is taken on the validation part as well. An epoch is better than another where
-            all of its validation scores are.
+        name: name of its function in ``seegera_fast.tasks``, and of its table in ``presets.toml``.
+        key: its name on the command line and in file names.
+        title: its name for readers.
+        purpose: what is predicted, for the command's help.
+        scores: the scores, computed on the test part and on the validation part. An epoch is better than another if all
+            its validation scores are better.
         shares: names of the two ratios that describe a random split.
-        splits: arguments of a split by its name: "paper" (the paper's text), "released" (the authors' program). The
-            first one stands for those that the task does not have.
-        other_split: a split without ratios, in words.
-        random: further arguments of a split that is drawn by ratios.
-        split: ``(graph, seed, **arguments)``: what is held out.
-        score: ``(scored, parts)``, parts "valid" or "test" or both: each part's scores, by name. A score of a part
-            that is empty is None.
-        result: what the task's function returns.
-        fields: the task's own fields and their defaults.
+        splits: arguments of each split, by its name: "paper" (the paper's text), "released" (the authors' program). The
+            first one is used for a name that the task does not have.
+        other_split: description of a split without ratios.
+        random: further arguments of a random split.
+        split: ``(graph, seed, **arguments)`` -> HeldOut.
+        score: ``(scored, parts)`` -> part -> score name -> score. Parts are "valid", "test" or both. The scores of an
+            empty part are None.
+        result: the type that the task's function returns.
+        fields: the fields that only this task has, and their defaults.
         training: defaults of TrainingConfig that differ for this task.
-        configure: checks the task's own fields, and gives what ``score`` needs of them. By default they are handed on
-            as they are.
-        needs_features: whether it predicts features, so that a model without a feature side is refused, and so are the
-            methods that know links only.
+        configure: checks these fields and converts them to what ``score`` needs. By default they are not converted.
+        needs_features: whether the task predicts features. If it does, a model without a feature side is refused, and
+            so are the methods that model links only.
     """
 
     name: str
@@ -128,24 +127,24 @@ class Task:
         TASKS[self.name] = self
 
     def split_named(self, name: str) -> str:
-        """The name itself where the task has such a split, else its first one."""
+        """The name itself if the task has that split, else the name of its first split."""
         return name if name in self.splits else next(iter(self.splits))
 
     def arguments(self, split: str | Sequence[float]) -> dict[str, Any]:
-        """Arguments of the task's function for a split, by its name or by two ratios."""
+        """The arguments of the task's function for a split, which is given by its name or by two ratios."""
         if isinstance(split, str):
             return dict(self.splits[self.split_named(split)])
         return {**dict(zip(self.shares, split, strict=True)), **self.random}
 
     def split_in_words(self, name: str) -> str:
-        """The parts of a split in percent: what is left for training or testing, and its ratios."""
+        """Describes a split: the share of each part in percent."""
         ratios = self.splits[name]
         if not ratios:
             return self.other_split
         return "/".join(f"{100 * ratio:.0f}" for ratio in (1 - sum(ratios.values()), *ratios.values()))
 
     def improves(self, scores: Scores, best: Scores) -> bool:
-        """Whether validation scores are better than the best so far. Equal ones are not."""
+        """Whether all validation scores are better than those of the best epoch; equal ones are not."""
         return all(
             scores[f"valid_{name}"] < best[f"valid_{name}"]
             if error
@@ -154,5 +153,5 @@ class Task:
         )
 
 
-# By name.
+# All tasks, by name.
 TASKS: dict[str, Task] = {}
