@@ -1,4 +1,4 @@
-# `make` alone lists what there is. What it makes lies in .venv, build and runs, and beside the package (_C*.so).
+# `make` without a target prints help. Its files go to .venv, build and runs, and beside the package (_C*.so).
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -10,15 +10,15 @@ ARGS ?=
 JOBS ?= 2
 comma := ,
 
-# Tests run in several processes, each of one thread where a test asks for no more.
+# Tests run in several processes. Each has one thread, unless a test asks for more.
 PYTEST = env OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 
-# cmake, ninja, ruff and clang-format are those of the environment.
+# cmake, ninja, ruff and clang-format are taken from the environment.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 NATIVE_SOURCES := CMakeLists.txt $(wildcard $(foreach folder,cpu cpu/common cuda cuda/common,kernels/$(folder)/*.[ch]*))
 LIBRARY_SOURCES := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
-# A kernel and its tests have the same base name; parts of an operation have none of their own.
+# A kernel and its tests have the same base name. The parts of a kernel have no tests of their name.
 CPU_TESTS := $(patsubst kernels/cpu/%.cpp,tests/test_%.py,$(wildcard kernels/cpu/*.cpp))
 TRITON_TESTS := $(wildcard $(patsubst kernels/triton/%.py,tests/test_%.py,$(wildcard kernels/triton/*.py))) tests/test_capture.py
 
@@ -55,11 +55,11 @@ run: $(VENV)/.installed $(VENV)/.native
 test: $(VENV)/.extra-test $(VENV)/.native
 	@$(PHASE) tests $(PYTEST) -m 'not device' tests $(ARGS)
 
-# Tests that pass through the same lines of Python for whatever instruction set.
+# Tests that run the same lines of Python for every instruction set.
 FOR_ANY_ISA = operators_are_sound or compiles_whole or second_derivatives or no_gradient_wanted or inductor
 
-# Kernels that an ordinary run of the tests leaves out: those for a processor without AVX, and Triton's, which Triton's
-# interpreter runs here whether there is a GPU or not.
+# Kernels that `make test` does not run: those for a processor without AVX, and Triton's, which run here in Triton's
+# interpreter, with or without a GPU.
 test-kernels: $(VENV)/.extra-test $(VENV)/.native
 	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PYTEST) -q -k 'cpu and not ($(FOR_ANY_ISA))' $(CPU_TESTS)
 	@if $(PY) -c 'import triton' 2>/dev/null; then \
@@ -111,13 +111,13 @@ $(VENV)/.torch: $(VENV)/.python tools/install_torch.py
 	@$(PHASE) torch $(PY) tools/install_torch.py
 	@touch $@
 
-# An installed package may be seen from outside of .venv, where its commands would not be found.
+# cmake and ninja may be importable from outside of .venv, but their commands would not be found there.
 $(VENV)/.build-tools: $(VENV)/.torch
 	@$(PHASE) 'build tools' sh -c "$(PIP) install --quiet 'setuptools>=77' && for tool in cmake ninja; do \
 		test -x $(VENV)/bin/\$$tool || $(PIP) install --quiet --ignore-installed \$$tool || exit 1; done"
 	@touch $@
 
-# Without build isolation a rebuild compiles only what changed, and the torch to build against is the one installed.
+# Without build isolation a rebuild compiles only what changed, and builds against the installed torch.
 install = $(PHASE) 'build and install' $(PIP) install --quiet --no-build-isolation --editable '.$(1)'
 
 $(VENV)/.installed: $(VENV)/.build-tools setup.py pyproject.toml

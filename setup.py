@@ -1,13 +1,13 @@
-"""Builds the native libraries with CMake and Ninja; everything else about the package is in pyproject.toml.
+"""Builds the native libraries with CMake and Ninja. Everything else about the package is in pyproject.toml.
 
 Environment variables:
 
 - ``SEEGERA_NATIVE=0``: no native code; the package runs on its reference operations.
-- ``SEEGERA_CUDA=0``: no CUDA library even where nvcc is found; ``1``: its absence is an error.
-- ``SEEGERA_TORCH``: folder of the torch package to build against, if it is not the installed one.
+- ``SEEGERA_CUDA=0``: no CUDA library, even if nvcc is found; ``1``: it is an error if nvcc is not found.
+- ``SEEGERA_TORCH``: folder of the torch package to build against, if not the installed one.
 - ``SEEGERA_CUDA_ARCHS``: CUDA architectures, such as ``80;90``.
 - ``SEEGERA_SANITIZE``: sanitizers, such as ``address,undefined``.
-- ``CXX``, ``CUDACXX``, ``CUDA_HOME``: where the compilers are.
+- ``CXX``, ``CUDACXX``, ``CUDA_HOME``: paths of the compilers.
 """
 
 import importlib.util
@@ -37,39 +37,39 @@ def fail(message):
 
 
 def find_compiler():
-    """Path of the C++ compiler, or None where there is none."""
-    wanted = os.environ.get("CXX")
-    if wanted:
-        found = shutil.which(shlex.split(wanted)[0])
+    """Path of the C++ compiler; None: there is none."""
+    chosen = os.environ.get("CXX")
+    if chosen:
+        found = shutil.which(shlex.split(chosen)[0])
         if found is None:
-            fail(f"the C++ compiler CXX={wanted} is not there; unset CXX to use the default one.")
+            fail(f"the C++ compiler CXX={chosen} is not there; unset CXX to use the default one.")
         return found
     return next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 
 
 def find_nvcc():
-    """Path of the CUDA compiler, or None where there is none or it is not wanted."""
-    wanted = os.environ.get("SEEGERA_CUDA", "")
-    if wanted == "0":
+    """Path of the CUDA compiler; None: there is none, or SEEGERA_CUDA is 0."""
+    choice = os.environ.get("SEEGERA_CUDA", "")
+    if choice == "0":
         return None
     home = os.environ.get("CUDA_HOME")
     candidates = [os.environ.get("CUDACXX"), home and str(Path(home, "bin", "nvcc")), "nvcc"]
     found = next(filter(None, map(shutil.which, filter(None, candidates))), None)
-    if found is None and wanted == "1":
+    if found is None and choice == "1":
         fail("SEEGERA_CUDA=1, but nvcc is neither CUDACXX nor in CUDA_HOME/bin nor on PATH.")
     return found
 
 
 def find_torch():
-    """Folder of the torch package. It is never imported: that would take longer than the build."""
-    wanted = os.environ.get("SEEGERA_TORCH")
-    spec = None if wanted else importlib.util.find_spec("torch")
-    if wanted:
-        folder = Path(wanted)
+    """Folder of the torch package, which is found without importing it, because that would take long."""
+    chosen = os.environ.get("SEEGERA_TORCH")
+    spec = None if chosen else importlib.util.find_spec("torch")
+    if chosen:
+        folder = Path(chosen)
     elif spec is not None and spec.origin is not None:
         folder = Path(spec.origin).parent
     else:
-        # Inside pip's isolated build environment the installed packages are hidden, but their folder is known.
+        # In pip's isolated build environment installed packages can't be imported, but their folder is known.
         folder = Path(sysconfig.get_path("platlib"), "torch")
     version_file = folder / "version.py"
     if not version_file.is_file():
@@ -84,7 +84,7 @@ def find_torch():
 
 
 def find_tool(name):
-    """Path of cmake or ninja: on PATH, or beside the interpreter when its environment is not activated."""
+    """Path of cmake or ninja: on PATH, or beside the interpreter if its environment is not activated."""
     found = shutil.which(name) or shutil.which(name, path=sysconfig.get_path("scripts"))
     if found is None:
         fail(f"{name} is needed to build the native libraries: pip install cmake ninja.")
@@ -92,7 +92,7 @@ def find_tool(name):
 
 
 class CMakeBuild(build_ext):
-    """Builds all extensions with one run of CMake and copies each to where setuptools wants it."""
+    """Builds all extensions with one run of CMake, and copies each to the path that setuptools expects."""
 
     def build_extensions(self):
         cmake, ninja = find_tool("cmake"), find_tool("ninja")
@@ -115,8 +115,11 @@ class CMakeBuild(build_ext):
             replace_file(BUILD / f"{extension.name.rpartition('.')[2]}.so", target)
 
     def discard_stale_build(self):
-        """Discards what CMake does not recover from: paths of the deleted environment of an isolated build, and another
-        CUDA compiler, for which it would drop its cache and with it the other settings."""
+        """Removes a build folder that CMake can't use any more.
+
+        Its paths may be those of an isolated build environment, which is deleted. Or the CUDA compiler has changed:
+        CMake would then drop its cache, and the other settings with it.
+        """
         cache = BUILD / "CMakeCache.txt"
         if not cache.is_file():
             return
@@ -136,7 +139,7 @@ class CMakeBuild(build_ext):
             fail(f"the native build failed, see above.{hint} SEEGERA_NATIVE=0 installs without native code.")
 
     def copy_extensions_to_source(self):
-        # By rename, never by writing into the file: another process may have it loaded.
+        # By renaming, because another process may have loaded the old file.
         build_py = self.get_finalized_command("build_py")
         for extension in self.extensions:
             target, source = self._get_inplace_equivalent(build_py, extension)
@@ -162,7 +165,7 @@ else:
         NVCC = find_nvcc()
 
 names = [] if TORCH is None else ["_C"] if NVCC is None else ["_C", "_C_cuda"]
-# Folders of kernels/ with Python in them.
+# The folders of kernels/ with Python files.
 KERNEL_PACKAGES = {
     f"seegera_fast.kernels.{name}": f"kernels/{name.replace('.', '/')}" for name in find_packages("kernels")
 }
@@ -171,6 +174,6 @@ setup(
     package_dir=KERNEL_PACKAGES,
     ext_modules=[Extension(f"seegera_fast.{name}", sources=[], py_limited_api=True) for name in names],
     cmdclass={"build_ext": CMakeBuild},
-    # The libraries hold no Python symbols: one wheel serves every Python from 3.10 on.
+    # The libraries use no Python symbols, so one wheel works with every Python from 3.10 on.
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if names else {},
 )

@@ -3,18 +3,18 @@
     python bench/against_pyg.py                                # Cora, Computers and Physics, d = 64 and 512
     python bench/against_pyg.py --data cora --width 64         # a minute
 
-Four forms of a loss of the embeddings ``z [n, d]``, made of one ``edge_index``. The two that take all pairs are the
-same function, and the script ends with an error where their numbers differ.
+Compares four losses of the embeddings ``z [n, d]`` of a graph. The two losses over all pairs are the same function, and
+the script ends with an error if their numbers differ.
 
     PyG, sampled      VGAE.recon_loss(z, edge_index), which draws as many non-edges as there are edges
     PyG, all pairs    binary cross entropy of InnerProductDecoder.forward_all, n x n
-    ours, sampled     link_likelihood with as many non-edges
+    ours, sampled     link_likelihood with as many drawn non-edges
     ours, all pairs   link_likelihood
 
-Times are medians of calls in turn, in one process: of the seconds that pass, or with --clock cpu, for a machine that
-does other work, of those that the process computes, over all of its threads. Memory is the highest above that before
-the call, in a process of its own; it holds what a form keeps, such as the dense adjacency of the second. A form is left
-out where its memory on the graph before, scaled by n², is more than there is.
+Times are medians of calls that are made in turn in one process. They are wall time, or with --clock cpu the CPU time of
+all threads, for a machine that does other work too. Memory is the peak above the memory before the call, measured in a
+separate process. It includes what a loss stores, such as the dense adjacency of the second one. A loss is left out if
+its memory on the previous graph, scaled by n², is more than the machine has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def edge_index_of(graph: sf.Graph) -> torch.Tensor:
-    """int64 ``[2, E]``: each edge in both directions, as PyTorch Geometric's data sets have it."""
+    """int64 ``[2, E]``: each edge in both directions, as in the data sets of PyTorch Geometric."""
     return torch.stack([graph.adjacency.row, graph.adjacency.col])
 
 
@@ -77,7 +77,7 @@ def _ours(z: torch.Tensor, edge_index: torch.Tensor, negatives: int | str) -> Ca
 
 
 def _weight(n: int, edge_index: torch.Tensor) -> float:
-    """How many pairs without a link there are for each with one."""
+    """The number of pairs without a link, divided by the number of pairs with a link."""
     return (n * n - edge_index.shape[1]) / edge_index.shape[1]
 
 
@@ -90,7 +90,7 @@ FORMS = {
 
 
 def call(form: str, edge_index: torch.Tensor, n: int, width: int) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
-    """A call that gives a form's value and gradient in z; scores have a standard deviation of about one."""
+    """A call that computes the value of a loss and its gradient in z. Scores have a standard deviation of about 1."""
     generator = torch.Generator().manual_seed(0)
     z = (torch.randn(n, width, generator=generator) * width**-0.25).requires_grad_()
     value = FORMS[form](z, edge_index)
@@ -103,7 +103,7 @@ def call(form: str, edge_index: torch.Tensor, n: int, width: int) -> Callable[[]
 
 
 def measure_memory(form: str, data: str, width: int) -> int:
-    """Bytes above the start, in a process of its own. The call before it, on a small graph, loads what is needed."""
+    """The peak memory of a call in a new process, in bytes above the start. A small call before it loads libraries."""
     code = (
         "from against_pyg import call, edge_index_of, trim\n"
         "pairs = torch.tensor([[0, 1], [1, 0]])\n"
@@ -117,20 +117,20 @@ def measure_memory(form: str, data: str, width: int) -> int:
 
 
 def trim() -> None:
-    """Gives freed memory back to the system, with glibc: what is used again would not be counted."""
+    """Returns freed memory to the system, with glibc. Otherwise a call that reuses it would seem to need no memory."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def check_equal(calls: dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]]) -> None:
-    """Raises an AssertionError where the two forms over all pairs differ in value or gradient."""
+    """Raises an AssertionError if the two losses over all pairs differ in value or gradient."""
     if {"PyG, all pairs", "ours, all pairs"} <= calls.keys():
         for got, want in zip(calls["ours, all pairs"](), calls["PyG, all pairs"](), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
 
 
 def available_memory() -> int:
-    """Bytes that a new process can take without swapping, where the system says so, or else all there are."""
+    """The bytes that a new process can use without swapping; all memory if the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -139,7 +139,7 @@ def available_memory() -> int:
 
 
 def measure_all(data: list[str], widths: list[int], rounds: int, clock: str, limit: int) -> list[dict[str, object]]:
-    """A record for each graph, width and form: seconds and bytes, or the bytes that were too many."""
+    """A record for each graph, width and loss: seconds and bytes, or the bytes that it would need."""
     records: list[dict[str, object]] = []
     graphs = sorted((load(name) for name in data), key=lambda graph: graph.num_nodes)
     for width in widths:
@@ -161,7 +161,7 @@ def measure_all(data: list[str], widths: list[int], rounds: int, clock: str, lim
 
 
 def table(records: list[dict[str, object]]) -> str:
-    """The records in Markdown."""
+    """The records as a Markdown table."""
     lines = ["| graph | nodes | d | loss | seconds | memory |", "| --- | --- | --- | --- | --- | --- |"]
     for record in records:
         taken = record.get("bytes", record.get("needed"))

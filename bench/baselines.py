@@ -1,13 +1,16 @@
-"""The two contenders in plain PyTorch, for the correlated model with graph convolutions.
+"""Two forms of the model in plain PyTorch, with which the library is compared: the contenders.
 
-``Dense`` computes the way the released program does: SciPy masks and dense matrices made anew for each step, noise
-concatenated to a copy of the features for each draw, all n x n and n x l logits, mixture tensors with an axis for each
-draw and each component.
-``Sparse`` is what a careful user gets from plain PyTorch: CSR products, X W shared by the draws where dropout allows,
-fused losses by torch.compile, one component of the mixture at a time.
+They implement the correlated model with graph convolutions.
 
-Both take the weights of a SeeGera model and, for the comparison of numbers, its very draws. Otherwise they draw by
-torch's own generators.
+``Dense`` computes like the released program. In each step SciPy makes the masks and dense matrices, the noise of each
+draw is concatenated to a copy of the features, and all n x n and n x l logits are stored. Mixture tensors have an axis
+for the draws and one for the components.
+
+``Sparse`` is what a careful user would write in plain PyTorch: CSR products, X W computed once for all draws where
+dropout allows it, losses fused by torch.compile, and one component of the mixture at a time.
+
+Both take the weights of a SeeGera model. When numbers are compared they also take its draws; otherwise they draw from
+torch's generators.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ BCE = functional.binary_cross_entropy_with_logits
 
 
 class Contender(nn.Module):
-    """What the two share: weights, draws, scales."""
+    """What the two contenders share: weights, draws and scales."""
 
     def __init__(self, model: sf.SeeGera, graph: sf.Graph) -> None:
         super().__init__()
@@ -43,8 +46,8 @@ class Contender(nn.Module):
             {name.replace(".", "/"): value.detach().clone() for name, value in model.named_parameters()}
         )
         self.seed: int | None = None
-        # What the released program leaves out: -log of a normal density's constant, per row of the embeddings, and of
-        # the one whose variance is a half, per feature.
+        # The released program leaves out the constants of the normal densities. These are their negative logarithms:
+        # per row of the embeddings, and per feature, whose variance is 1/2.
         self.constant = config.embedding_dim / 2 * math.log(2 * math.pi)
         self.feature_constant = 0.0 if config.likelihood == "bernoulli" else 0.5 * math.log(math.pi)
 
@@ -86,7 +89,7 @@ class Contender(nn.Module):
 
 
 class Dense(Contender):
-    """As released. :meth:`prepare` is its part on the host: both masks and both dense matrices, anew in each epoch."""
+    """The form of the released program. :meth:`prepare` makes both masks and both dense matrices on the host."""
 
     def __init__(self, model: sf.SeeGera, graph: sf.Graph) -> None:
         super().__init__(model, graph)
@@ -125,17 +128,17 @@ class Dense(Contender):
         feature_log_var = self.head("feature_log_var", (share @ log_var[:, 0])[:, None])
         z, merged = [], []
         for site, mu, spread in ((Site.NODES, mean, log_var), (Site.FEATURES, feature_mean, feature_log_var)):
-            own, spread = mu[:, self.extra :], spread.expand(-1, self.samples, -1)
+            center, spread = mu[:, self.extra :], spread.expand(-1, self.samples, -1)
             sigma = torch.exp(0.5 * spread)
-            sample = own + sigma * self.normal(site, own)
+            sample = center + sigma * self.normal(site, center)
             z.append(sample)
             extra = mu[:, None, : self.extra].expand(-1, self.samples, -1, -1)
             components = (-1, -1, self.extra + 1, -1)
             wide = (sample[:, :, None].expand(components), sigma[:, :, None].expand(components))
-            merged.append((*wide, torch.cat([extra, own[:, :, None]], 2), spread))
+            merged.append((*wide, torch.cat([extra, center[:, :, None]], 2), spread))
         merged_z, merged_sigma, merged_mu, spread = (torch.cat(pair, 0) for pair in zip(*merged, strict=True))
         squares = torch.square(merged_z - merged_mu) / torch.square(merged_sigma + 1e-10)
-        # The released exp and log underflow at this width.
+        # The released program takes exp and log here, which underflow at this width.
         kernel = torch.logsumexp(-0.5 * torch.sum(squares, 3), 2) - math.log(self.extra + 1)
         mixture = (kernel - 0.5 * torch.sum(spread, 2)).sum(0)
         prior = [-0.5 * torch.square(sample).sum(2).sum(0) for sample in z]
@@ -152,13 +155,13 @@ class Dense(Contender):
         norm, pos_weight = self.scales(2.0 * edges, n * n, True)
         target = self.target[:, :, None].expand(-1, -1, self.samples)
         link = norm * BCE(logits, target, pos_weight=pos_weight, reduction="none").mean((0, 1))
-        wanted = x[:, :, None].expand(-1, -1, self.samples)
+        expected = x[:, :, None].expand(-1, -1, self.samples)
         binary = self.config.likelihood == "bernoulli"
         norm, pos_weight = self.scales(float(x.sum()), n * l, binary)
         if binary:
-            terms = BCE(outputs, wanted, pos_weight=pos_weight, reduction="none")
+            terms = BCE(outputs, expected, pos_weight=pos_weight, reduction="none")
         else:
-            terms = functional.mse_loss(outputs, wanted, reduction="none")
+            terms = functional.mse_loss(outputs, expected, reduction="none")
         scaled = (prior[0] - n * self.constant) / n**2 + (prior[1] - l * self.constant) / l**2
         mixture = (mixture - (n + l) * self.constant) / (n + l) ** 2
         feature = norm * (terms.mean((0, 1)) + self.feature_constant)
@@ -176,7 +179,7 @@ class Dense(Contender):
 
 
 class Sparse(Contender):
-    """The careful form. :meth:`prepare` masks by torch."""
+    """The form of a careful user. :meth:`prepare` makes the masks with torch."""
 
     def __init__(self, model: sf.SeeGera, graph: sf.Graph, *, compiled: bool = True) -> None:
         super().__init__(model, graph)
@@ -213,8 +216,8 @@ class Sparse(Contender):
         feature_log_var = self.head("feature_log_var", _spread(self.by_column, self.by_column_t, log_var))
         z, mixture, prior = [], 0.0, []
         for site, mu, spread in ((Site.NODES, mean, log_var), (Site.FEATURES, feature_mean, feature_log_var)):
-            own = mu[:, self.extra :]
-            sample = own + torch.exp(spread / 2) * self.normal(site, own)
+            center = mu[:, self.extra :]
+            sample = center + torch.exp(spread / 2) * self.normal(site, center)
             precision, constant = torch.exp(-spread[:, 0]), 0.5 * spread.sum(2)
             per_sample = []
             for j in range(self.samples):
@@ -236,8 +239,8 @@ class Sparse(Contender):
         norm, weight = self.scales(float(self.graph.features.values.sum()), n * l, binary)
         links, features = [], []
         for j in range(self.samples):
-            own = nodes[:, j]
-            links.append(link_norm * self.cross_entropy(own @ own.T, self.target, link_weight))
+            sample = nodes[:, j]
+            links.append(link_norm * self.cross_entropy(sample @ sample.T, self.target, link_weight))
             outputs = hidden[:, j] @ self.weight("decoder.last.weight")
             term = self.cross_entropy(outputs, self.x_dense, weight) if binary else self.square(outputs, self.x_dense)
             features.append(norm * (term + self.feature_constant))
@@ -252,7 +255,7 @@ class Sparse(Contender):
             shared = _product(propagation, propagation, _product(self.x, self.x_t, weight))
             hidden = shared[:, None].expand(-1, draws, -1)
         else:
-            # Each draw drops entries of its own; the structure stays.
+            # Each draw drops different entries; the structure stays.
             products = [_product(*_dropped(self.x, self.graph, self.config.dropout), weight) for _ in range(draws)]
             hidden = _spread(propagation, propagation, torch.stack(products, 1))
         if noise is not None:
@@ -267,7 +270,7 @@ def _csr(matrix: sf.SparseMatrix) -> torch.Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """A CSR product whose backward is one too, with the transpose that is at hand."""
+    """A CSR product whose backward is a CSR product with a given transpose."""
 
     @staticmethod
     def forward(ctx, matrix, transpose, dense):

@@ -1,4 +1,4 @@
-"""decoder_input, value and gradients, against the concatenation in plain PyTorch, which drops by torch's generator."""
+"""decoder_input, value and gradients, against a concatenation in plain PyTorch with torch's dropout."""
 
 import floors
 import torch

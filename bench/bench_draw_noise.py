@@ -1,4 +1,4 @@
-"""draw_noise against Bernoulli numbers of torch's own generator."""
+"""draw_noise against Bernoulli numbers of torch's generator."""
 
 import torch
 from operations import grid, operation

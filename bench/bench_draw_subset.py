@@ -1,4 +1,4 @@
-"""draw_subset against a permutation of torch's own generator."""
+"""draw_subset against torch.randperm."""
 
 import torch
 from operations import grid, operation

@@ -1,4 +1,4 @@
-"""dropout, value and gradient, against torch's, which draws from its own generator and keeps the mask for backward."""
+"""dropout, value and gradient, against torch's dropout, which stores its mask for backward."""
 
 import floors
 import torch
@@ -13,7 +13,7 @@ SEED = 3
 @operation(
     grid(samples=(1, 5)),
     small=grid(samples=(2,)),
-    # Forward and backward read and write 2 d numbers a row each.
+    # Forward reads d numbers of a row and writes d, and so does backward.
     floor=lambda size, samples: floors.Work(0.0, 32.0 * size.nodes * samples * size.width),
 )
 def bench_dropout(size, samples):

@@ -1,4 +1,4 @@
-"""feature_average, value and gradient, against torch's CSR product with weights that were normalised beforehand."""
+"""feature_average, value and gradient, against torch's CSR product with a matrix that was normalised beforehand."""
 
 import floors
 from operations import csr, grid, leaf, operation, spread, with_gradients
@@ -10,7 +10,7 @@ def floor(size, to, draws):
     return floors.sparse_matmul(size.graph.features.nnz, size.nodes, size.features, draws * size.width)
 
 
-# To features go all K + J draws of the means, to nodes the J samples.
+# Averages for features take all K + J draws of the means, averages for nodes the J samples.
 @operation(
     [*grid(to=("features",), draws=(2, 10)), *grid(to=("nodes",), draws=(1, 5))],
     small=grid(to=("features", "nodes"), draws=(2,)),

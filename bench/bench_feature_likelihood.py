@@ -21,7 +21,7 @@ def floor(size, likelihood, samples):
 @operation(
     grid(likelihood=LIKELIHOODS, samples=(1,), width=(512, 64)),
     small=grid(likelihood=LIKELIHOODS, samples=(2,)),
-    # More features than a chunk of outputs has.
+    # More features than one chunk of outputs holds.
     larger=grid(likelihood=("bernoulli",), samples=(1,)),
     floor=floor,
 )

@@ -1,4 +1,4 @@
-"""gcn, value and gradients, against torch's CSR product over all draws at once; torch drops by its own generator."""
+"""gcn, value and gradients, against torch's dropout and its CSR product over all draws at once."""
 
 import floors
 import torch

@@ -1,4 +1,4 @@
-"""importance_bound, value and gradients, against torch.logsumexp: J numbers each, so that only the calls cost."""
+"""importance_bound, value and gradients, against torch.logsumexp. With J numbers each, only the calls take time."""
 
 import math
 

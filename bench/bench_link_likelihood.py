@@ -11,18 +11,18 @@ WEIGHT = 10.0
 
 
 def plain(z, adjacency, ranks=None):
-    """n x n scores with the links picked out of them; with ranks of drawn non-edges, rows gathered for the pairs."""
+    """The likelihood from n x n scores; with ``ranks``, the numbers of drawn non-edges, from gathered pairs of rows."""
     rows, columns, absent = adjacency.row, adjacency.col, adjacency.non_edges
     total = []
-    for own in z.unbind(1):
+    for sample in z.unbind(1):
         if ranks is None:
-            scores = own @ own.T
+            scores = sample @ sample.T
             linked = torch.cat([scores[rows, columns], scores.diagonal()])
             apart = logsigmoid(-scores).sum() - logsigmoid(-linked).sum()
         else:
             first, second = absent.pairs(ranks).T
-            linked = torch.cat([(own[rows] * own[columns]).sum(1), own.square().sum(1)])
-            apart = 2 * absent.count / len(ranks) * logsigmoid(-(own[first] * own[second]).sum(1)).sum()
+            linked = torch.cat([(sample[rows] * sample[columns]).sum(1), sample.square().sum(1)])
+            apart = 2 * absent.count / len(ranks) * logsigmoid(-(sample[first] * sample[second]).sum(1)).sum()
         total.append(WEIGHT * logsigmoid(linked).sum() + apart)
     return torch.stack(total)
 
@@ -36,9 +36,9 @@ def floor(size, negatives, samples):
 
 @operation(
     grid(negatives=("all", "edges"), samples=(1, 5), width=(512, 64)),
-    # The second width is above what a tile takes in one piece.
+    # Width 520 is more than a tile takes in one piece.
     small=[*grid(negatives=("all", "edges"), samples=(2,)), {"negatives": "all", "samples": 1, "width": 520}],
-    # Links of a node in several pieces, and of nodes in several groups.
+    # Here the links of a node are in several pieces, and the nodes are in several groups.
     larger=[
         *grid(negatives=("all", "edges"), samples=(2,), width=(72,)),
         {"negatives": "all", "samples": 2, "width": 72, "dtype": torch.bfloat16},

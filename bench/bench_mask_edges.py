@@ -1,4 +1,4 @@
-"""mask_edges against the same matrix made by torch's COO format, of edges that torch's own generator keeps."""
+"""mask_edges against the same matrix made with torch's COO format, of edges chosen by torch's generator."""
 
 import torch
 from operations import operation
@@ -9,7 +9,7 @@ SEED = 3
 
 
 def plain(edges, nodes):
-    """``D^-1/2 (A' + I) D^-1/2`` of the edges ``[m, 2]`` that are left."""
+    """``D^-1/2 (A' + I) D^-1/2`` of the remaining edges ``[m, 2]``."""
     loops = torch.arange(nodes)
     row, col = torch.cat([edges[:, 0], edges[:, 1], loops]), torch.cat([edges[:, 1], edges[:, 0], loops])
     scale = torch.bincount(row, minlength=nodes).float().rsqrt()

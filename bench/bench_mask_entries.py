@@ -1,7 +1,7 @@
-"""mask_entries against plain PyTorch, which removes entries that its own generator chose.
+"""mask_entries against plain PyTorch, which removes entries chosen by torch's generator.
 
-Both give all that a training step needs: the values of X, of its rows and of its columns normalised, and those of the
-three transposes.
+Both compute all values that a training step needs: those of X, of X with normalised rows, of X with normalised columns,
+and of the transposes of the three.
 """
 
 import torch
@@ -31,7 +31,7 @@ def bench_mask_entries(size):
         values = features.values.clone()
         values[gone] = 0
         by_row, by_column = normalized(values, row, features.shape[0]), normalized(values, col, features.shape[1])
-        return [part for own in (values, by_row, by_column) for part in (own, own[order])]
+        return [part for each in (values, by_row, by_column) for part in (each, each[order])]
 
     subset = sf.ops.draw_subset(SEED, features.nnz, removed, stream="entries", device=features.values.device)
     return {

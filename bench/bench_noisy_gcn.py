@@ -1,6 +1,7 @@
-"""noisy_gcn, value and gradients, against a plain form that also keeps X sparse and the noise apart.
+"""noisy_gcn, value and gradients, against plain PyTorch.
 
-Without dropout the plain form too makes X W once for all draws. Noise and dropout come from torch's generator.
+The plain form also keeps X sparse and multiplies the noise separately. Without dropout it also computes X W once for
+all draws. Its noise and dropout come from torch's generator.
 """
 
 import floors

@@ -1,4 +1,4 @@
-"""A training step of the library and of the two contenders: ``pytest bench/bench_step.py``."""
+"""A training step of the library and of the two contenders in plain PyTorch: ``pytest bench/bench_step.py``."""
 
 import pytest
 from steps import STEPS, Step, check_same_numbers, configuration, load

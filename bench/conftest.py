@@ -1,4 +1,4 @@
-"""Lets pytest collect the functions bench_* of bench_*.py: each case of an operation, with each contender."""
+"""Makes pytest run the functions bench_* of the files bench_*.py, for each case and each contender."""
 
 import sys
 from pathlib import Path

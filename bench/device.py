@@ -1,19 +1,19 @@
-"""Tests and benchmarks on an NVIDIA GPU in some minutes, the most important first; nothing is downloaded.
+"""Runs tests and benchmarks on an NVIDIA GPU in some minutes, the most important ones first. Downloads nothing.
 
-It says what it found, builds the libraries for the card unless they are there and load, runs the GPU tests, the
-benchmarks and compute-sanitizer. After each part the results are written anew, so that a run that is cut off still
-tells something: report.json, report.md and pictures in a folder with the card's name.
+The script prints what the machine has, builds the libraries for the card unless they can be loaded already, and runs
+the GPU tests, the benchmarks and compute-sanitizer. Results are written after each part, so that a run that is cut off
+leaves some: report.json, report.md and pictures in a folder with the card's name.
 
     sh bench/device.sh                              everything in eight minutes, to bench/results/CARD
     sh bench/device.sh --minutes 15                 the same with more time for each part
     sh bench/device.sh --parts bench --out FOLDER   the benchmarks alone
     sh bench/device.sh --dry-run                    a rehearsal on the CPU, with tiny sizes; its figures mean nothing
 
-`python bench/report.py --render FOLDER` writes the page and the pictures anew from report.json.
+`python bench/report.py --render FOLDER` writes the page and the pictures again from report.json.
 
 Exit status: 0 all is well; 1 a test failed; 3 a bar was missed; 4 something could not be measured (the first that
-applies). SEEGERA_DATA names the folder of the data sets; those that are not there are left out, and a random graph
-stands in for Cora and for Physics.
+applies). SEEGERA_DATA names the folder of the data sets. Missing data sets are left out, except Cora and Physics, which
+are replaced by random graphs.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from reporter import UNMEASURED, Report
 WORKER = Path(__file__).with_name("device_worker.py")
 DEFAULT_OUT = ROOT / "bench" / "results"
 
-# Files of GPU tests that come first; the others follow by name.
+# The GPU tests that run first; the others follow by name.
 FIRST_TESTS = ("sparse_matmul", "link_likelihood", "feature_likelihood", "noisy_gcn", "gcn", "capture")
-# Seconds of the other parts, in a run of 8 minutes.
+# Seconds for the parts other than the benchmarks, in a run of 8 minutes.
 BUILD, TESTS, ONE_FILE, SANITIZER = 150, 150, 120, 80
-# Seconds in which the small cases are compiled, where no test has run them before compute-sanitizer does.
+# Seconds to compile the kernels of the small cases before compute-sanitizer runs them, if the tests have not done it.
 COMPILING = 60
-# What compute-sanitizer prints where it found something. A run that is cut off has no exit status that says so.
+# What compute-sanitizer prints for a finding. The exit status of a run that is cut off does not tell of findings.
 FINDING = re.compile(
     r"^=+ .*(Invalid |Misaligned |Race reported|Program hit|(ERROR|RACECHECK) SUMMARY: [1-9])", re.MULTILINE
 )
-# How long after its time a section is ended from outside.
+# Seconds after the end of a section's time until its process is ended.
 GRACE = 15
 
 
 class Run:
-    """One call of the script: looks, builds, tests, measures, and keeps the report."""
+    """One run of the script, with its report."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.dry = options, options.dry_run
@@ -62,7 +62,7 @@ class Run:
         bars = BARS.values() if "bench" in options.parts else ()
         self.report = Report(options.out or DEFAULT_OUT, bars, dry=self.dry)
         self.dry_word = ["--dry-run"] if self.dry else []
-        # A rehearsal interprets what Triton kernels it runs.
+        # A rehearsal runs Triton kernels in the interpreter.
         self.environment = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.dry else {}
         self.nvcc, self.sanitizer = find_tool("nvcc", ("CUDACXX",)), find_tool("compute-sanitizer")
         self.scratch = Path(tempfile.mkdtemp(prefix="seegera-device-"))
@@ -88,7 +88,7 @@ class Run:
                 self.report.save()
         return self.report.close()
 
-    # What there is
+    # The machine
 
     def look(self) -> dict[str, Any]:
         process = self.worker("describe", seconds=120).wait()
@@ -153,14 +153,14 @@ class Run:
     # The tests
 
     def test_files(self) -> list[Path]:
-        """Files with tests that need a GPU, the most important first."""
+        """The files with tests that need a GPU, the most important first."""
         marks = ("mark.gpu", "from contract import")
         files = [path for path in sorted(ROOT.glob("tests/test_*.py")) if any(m in path.read_text() for m in marks)]
         order = {f"test_{name}.py": index for index, name in enumerate(FIRST_TESTS)}
         return sorted(files, key=lambda path: order.get(path.name, len(order)))
 
     def tests(self) -> None:
-        """The files beside each other where there are cores enough: most of their time goes into compiling kernels."""
+        """Runs several files at once if there are enough cores, because most of their time is compiling kernels."""
         if "tests" not in self.options.parts:
             return
         end = time.monotonic() + min(TESTS * self.scale, self.left() / 2)
@@ -170,10 +170,10 @@ class Run:
         cores = os.cpu_count() or 1
         beside = 1 if self.dry else max(1, min(8, cores // 2))
         if not self.dry and cores >= 8 and importlib.util.find_spec("xdist"):
-            # The longest files take as long as all others together: four processes for each.
+            # The longest files take as long as all others together, so each file gets four processes.
             chosen, beside = [*chosen, "-n", "4"], max(1, cores // 4)
         if self.dry:
-            # No file has a GPU test that runs here; one with small kernels shows that the files are run and read.
+            # GPU tests can't run here. A file with small kernels shows that files are run and their results are read.
             files, chosen = [ROOT / "tests" / "test_importance_bound.py"], ["-k", "triton and reference"]
         waiting: dict[str, list[str | Path]] = {"small cases": [sys.executable, WORKER, *self.dry_word, "small"]}
         waiting |= {path.stem: [*pytest, *chosen, path] for path in files}
@@ -198,7 +198,7 @@ class Run:
         prepared.wait()
 
     def judge(self, name: str, process: Process) -> None:
-        """One line for a file: pytest's own last line."""
+        """Notes and prints the result of a file: the last line of pytest's output."""
         text, status = process.text(), process.process.returncode
         lines = text.strip().splitlines() or [""]
         entry = {"status": "passed" if status == 0 else "failed", "result": lines[-1], "seconds": process.seconds}
@@ -264,7 +264,7 @@ class Run:
         return self.scratch / (re.sub(r"\W+", "-", name) + ".json")
 
     def watch(self, process: Process, remaining: dict[str, Section]) -> None:
-        """Takes over what the sections write, and ends the process where one goes far beyond its time."""
+        """Reads what the sections write, and ends the process if a section takes far longer than its time."""
         current, since = None, time.monotonic()
         while True:
             over = process.done()
@@ -295,7 +295,7 @@ class Run:
     # compute-sanitizer
 
     def compile_small(self) -> None:
-        """The small cases once without the tool, under which Triton would take its time to compile their kernels."""
+        """Runs the small cases once without compute-sanitizer, under which Triton compiles their kernels slowly."""
         process = self.worker("small", seconds=max(0.0, min(COMPILING * self.scale, self.left() - 20))).wait()
         ended = "timed out" if process.late else f"status {process.process.returncode}"
         self.report.content["compiling"] = {"result": ended, "seconds": process.seconds}
@@ -318,9 +318,9 @@ class Run:
                 entry["result"] = "no time left"
             else:
                 prefix = (self.sanitizer, "--tool", tool, "--error-exitcode", "9", "--print-limit", "20")
-                # The libraries ask the driver for what it may not have, and go on: that is no finding.
+                # Libraries ask the driver for features that it may not have, and then do without. This is no finding.
                 prefix += ("--report-api-errors", "no")
-                # Each tensor its own allocation, so that the end of one is not inside another.
+                # Without the cache each tensor is one allocation, so that an access beyond its end is found.
                 process = self.worker(
                     "small", seconds=seconds, prefix=prefix, PYTORCH_NO_CUDA_MEMORY_CACHING="1"
                 ).wait()
@@ -361,7 +361,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     if options.out is None and options.dry_run:
         options.out = ROOT / "runs" / "rehearsal"
     if options.out is not None:
-        # The parts run in another folder.
+        # A relative path would be wrong for the parts, which run in another folder.
         options.out = options.out.resolve()
     return options
 
@@ -369,9 +369,9 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
     if os.environ.get("SEEGERA_DATA"):
-        # Likewise.
+        # Made absolute for the same reason.
         os.environ["SEEGERA_DATA"] = os.path.abspath(os.environ["SEEGERA_DATA"])
-    # Ended from outside, it still writes what it has and leaves no process on the card.
+    # On SIGTERM the script still writes its report and leaves no process on the card.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(UNMEASURED))
     return Run(options).all()
 

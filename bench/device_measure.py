@@ -1,4 +1,4 @@
-"""How bench/device.py measures: device seconds with a cold cache, memory, the rates of the machine, what was found."""
+"""The measurements of bench/device.py: device seconds with a cold cache, memory, and the rates of the machine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import seegera_fast as sf
 
 DRY = "--dry-run" in sys.argv
 DEVICE = "cpu" if DRY else "cuda"
-# Letters of a kernel's name.
+# The largest length of a kernel's name in a report.
 LETTERS = 80
 GIB = 2**30
 
-# Products by name: the type of the operands and how float32 is multiplied.
+# Products by name: the dtype of the operands, and the precision of float32 products.
 PRODUCTS = {
     "ieee": (torch.float32, "ieee"),
     "tf32": (torch.float32, "tf32"),
@@ -35,14 +35,14 @@ OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 
 class Record(reporter.Record):
-    """What a section found, written to a file after each piece."""
+    """The results of a section, written to a file after each piece."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         super().__init__(lambda content: reporter.write(path, json.dumps(content)), seconds)
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """A piece whose failure leaves the others their chance; the section fails in the end."""
+        """A piece of a section. If it fails, the other pieces still run, and the section fails at its end."""
         try:
             yield
         except OUT_OF_MEMORY:
@@ -56,7 +56,7 @@ class Record(reporter.Record):
 
 
 def device_is_lost(error: BaseException) -> bool:
-    """Whether nothing more can be run in this process, as after an illegal access."""
+    """Whether this process can't use the device any more, for instance after an illegal access."""
     return "CUDA error" in str(error)
 
 
@@ -66,25 +66,25 @@ def synchronize() -> None:
 
 
 class Clock:
-    """Device seconds of calls, by events, with a cold cache."""
+    """Measures the device seconds of calls, with events and a cold cache."""
 
     def __init__(self) -> None:
-        # Written between calls, so that no input lies in the L2 cache, which has some 50 MB.
+        # Written between calls, so that no input is in the L2 cache, whose size is about 50 MB.
         self.flush = torch.empty(2**20 if DRY else 2**28, dtype=torch.uint8, device=DEVICE)
 
-    def seconds(self, calls: dict[str, Callable[[], object]], wanted: float = 1.0) -> dict[str, float]:
-        """Medians, taken in turn (A B A B), after two rounds that are not counted; ``wanted``: seconds in all."""
+    def seconds(self, calls: dict[str, Callable[[], object]], budget: float = 1.0) -> dict[str, float]:
+        """Median seconds of calls in turn (A B A B), after two rounds that don't count, within ``budget`` seconds."""
         ahead = {}
         for name, call in calls.items():
             call()
             synchronize()
             start = time.perf_counter()
             call()
-            # How long the host takes to hand the work over.
+            # The time that the host takes to launch the work.
             ahead[name] = time.perf_counter() - start
             synchronize()
         times: dict[str, list[float]] = {name: [] for name in calls}
-        end = time.monotonic() + wanted
+        end = time.monotonic() + budget
         rounds = 0
         while rounds < (1 if DRY else 5) or (rounds < 31 and time.monotonic() < end and not DRY):
             rounds += 1
@@ -98,7 +98,7 @@ class Clock:
             start = time.perf_counter()
             call()
             return time.perf_counter() - start
-        # The card waits while the host hands the work over, so that gaps between launches are not counted.
+        # The card sleeps while the host launches the work, so that gaps between launches are not counted.
         torch.cuda._sleep(int(2e9 * min(2 * ahead, 0.05)))
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
@@ -109,7 +109,7 @@ class Clock:
 
 
 def peak_of(call: Callable[[], object]) -> float:
-    """Bytes of the device's memory above the start at the highest point; 0 in a rehearsal."""
+    """The peak memory of the device during a call, in bytes above the start; 0 in a rehearsal."""
     gc.collect()
     if DRY:
         call()
@@ -130,7 +130,7 @@ def release() -> None:
 
 @contextlib.contextmanager
 def float32_products(how: str) -> Iterator[None]:
-    """Float32 products "ieee" or "tf32", in torch and in the library."""
+    """In the block, float32 products of torch and of the library have the precision "ieee" or "tf32"."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = how
     try:
@@ -140,20 +140,20 @@ def float32_products(how: str) -> Iterator[None]:
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> torch.Tensor:
-    """Random numbers made on the device."""
+    """Normal random numbers, made on the device."""
     return (torch.randn(shape, device=DEVICE) * scale).to(dtype)
 
 
 def backends_of(operation: str) -> list[str]:
-    """The backends that run an operation on this device, the one that is taken by default first."""
+    """The backends that run an operation on this device; the first is the default."""
     table = sf.backends.info()
-    wanted = ("cpu", "reference") if DRY else ("cuda", "triton")
-    found = [name for name in wanted if table[name]["available"] and operation in table[name]["operations"]]
+    names = ("cpu", "reference") if DRY else ("cuda", "triton")
+    found = [name for name in names if table[name]["available"] and operation in table[name]["operations"]]
     return found[:1] if DRY else found
 
 
 class Machine:
-    """A clock, and how fast the device is by it.
+    """A clock, and the rates of the device that it measures.
 
     Args:
         prepared: the file of the largest graph.
@@ -164,10 +164,10 @@ class Machine:
         self.measured_rates: dict[str, float] = {}
 
     def rate(self, kind: str) -> float:
-        """Operations a second of a product type, or bytes a second of "copy", measured once in this process."""
+        """Operations per second of a kind of product, or bytes per second of "copy"; measured once in a process."""
         if kind not in self.measured_rates:
             dtype, how = PRODUCTS.get(kind, (torch.float32, "ieee"))
-            # 8,192 x 8,192, and 2 GB copied: both fill a card, and neither fits into its cache.
+            # 8,192 x 8,192 matrices, and 2 GB copied. Both fill the card, and neither fits into its cache.
             size, copied = (64, 2**16) if DRY else (8192, 2**31)
             with float32_products(how):
                 calls = floors.rate_calls(dtype, DEVICE, size, copied if kind == "copy" else 2**16)
@@ -182,7 +182,7 @@ class Machine:
 
 
 def short_name(name: str) -> str:
-    """A kernel's name without its return type, namespaces and parameters; template arguments stay, up to a length."""
+    """A kernel's name without return type, namespaces and parameters, cut to LETTERS."""
     name = name.replace("(anonymous namespace)::", "").removeprefix("void ")
     depth = 0
     for index, letter in enumerate(name):

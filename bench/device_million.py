@@ -1,4 +1,4 @@
-"""One million nodes in bench/device.py: a step with sampled negatives, and the operations that memory bounds."""
+"""One million nodes, for bench/device.py: a step with sampled negatives, and operations limited by memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from device_steps import time_steps
 
 import seegera_fast as sf
 
-# Nodes of the largest generated graph; ten edges a node.
+# Number of nodes of the largest generated graph, which has ten edges per node.
 LARGEST = 2_000 if DRY else 1_000_000
 
 
 def prepare(file: str) -> int:
-    """Keeps the largest graph, which takes the host some 20 seconds."""
+    """Makes the largest graph, which takes the host about 20 seconds, and writes it to a file."""
     graph = steps.random_graph(LARGEST, degree=20, features=256)
     aside = Path(f"{file}.part")
     aside.write_bytes(pickle.dumps(graph, protocol=5))
@@ -28,7 +28,7 @@ def prepare(file: str) -> int:
 
 
 def largest(prepared: Path) -> sf.Graph:
-    """The graph that was kept, or a new one where none was."""
+    """Reads the largest graph, or makes it if there is no file."""
     if prepared.is_file():
         return pickle.loads(prepared.read_bytes()).to(DEVICE)
     return steps.random_graph(LARGEST, degree=20, features=256).to(DEVICE)
@@ -40,7 +40,7 @@ def million(record: Record, machine: Machine) -> None:
     name = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, d = {width}"
     config = sf.SeeGeraConfig(embedding_dim=width, hidden_dim=width, negatives="edges")
     step = steps.Step("seegera_fast", graph, config)
-    # The graph is counted too; the first step builds what it keeps.
+    # The memory includes the graph, and what the graph caches in the first step.
     start = 0 if DRY else torch.cuda.memory_allocated()
     record.row(name, "GiB, sampled step", (start + peak_of(step)) / GIB, BARS["million memory"])
     record.row(name, "ms, sampled step, eager", 1000 * steps.medians({"": step}, 1 if DRY else 3)[""])
@@ -56,8 +56,8 @@ def million(record: Record, machine: Machine) -> None:
     def gradients(output: torch.Tensor, *leaves: torch.Tensor) -> object:
         return torch.autograd.grad(output, leaves, upstream if output.ndim == 3 else None)
 
-    # Bytes that have to move. A row of the dense matrix is read for each non-zero: random columns leave nothing
-    # in the cache.
+    # The bytes that have to be moved. For each non-zero a row of the dense matrix is read, because with random columns
+    # no row is in the cache.
     calls = {
         "sparse_matmul": (
             propagation.nnz * (12.0 + 4 * width) + 8 * nodes + flat,

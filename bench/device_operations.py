@@ -1,4 +1,4 @@
-"""Single operations of bench/device.py: against their floors, plain PyTorch, cuSPARSE and siglip-kernel."""
+"""Single operations, for bench/device.py: against their floors, plain PyTorch, cuSPARSE and siglip-kernel."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from operations import Benchmark, Size, check_same_numbers, csr, find
 
 import seegera_fast as sf
 
-# Of the benchmarks of every operation: large enough to fill a card.
+# The sizes for the benchmarks of all operations, large enough to fill a card.
 SIZE = Size(nodes=60, features=40, width=16) if DRY else Size(nodes=16_384, features=1433, width=512)
 
 
 def rectangular(rows: int, cols: int, degree: int) -> sf.SparseMatrix:
-    """A random matrix with a fixed number of entries a row."""
+    """A random matrix with a fixed number of entries per row."""
     generator = np.random.default_rng(0)
     entries = (np.repeat(np.arange(rows), degree), generator.integers(0, cols, rows * degree))
     return sf.SparseMatrix.from_any(scipy.sparse.csr_matrix((np.ones(rows * degree), entries), (rows, cols)))
@@ -64,12 +64,12 @@ def sparse_products(record: Record, machine: Machine, name: str, matrix: sf.Spar
         want = calls["cuSPARSE"]()
         for backend in backends:
 
-            def own(backend=backend, dense=dense):
+            def ours(backend=backend, dense=dense):
                 with sf.use_backend(backend):
                     return sf.ops.sparse_matmul(matrix, dense)
 
-            calls[backend] = own
-            torch.testing.assert_close(own(), want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
+            calls[backend] = ours
+            torch.testing.assert_close(ours(), want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
         seconds = machine.clock.seconds(calls, 0.3)
         floor = machine.floor(floors.sparse_matmul(matrix.nnz, *matrix.shape, width, with_gradients=False))
         for backend in backends:
@@ -105,7 +105,7 @@ def all_pairs(
     dtype, how = PRODUCTS[product]
     nodes, main = adjacency.shape[0], DRY or width == 512
     z = normal(nodes, 1, width, dtype=dtype, scale=width**-0.25).requires_grad_()
-    # On the CPU, float16 and bfloat16 are for the interpreted kernels alone.
+    # On the CPU only the interpreted kernels take float16 and bfloat16.
     backend = "triton" if DRY and sf.backends.info()["triton"]["available"] else None
 
     def call():
@@ -125,7 +125,7 @@ def all_pairs(
 
 
 def link_forms(z: torch.Tensor, adjacency: sf.SparseMatrix) -> dict[str, Callable[[], object]]:
-    """Triton's forms of all pairs that these rows can take, value and gradient."""
+    """Calls of the Triton kernels for all pairs that can take these rows, for value and gradient."""
     table = sf.backends.info()["triton"]
     if not table["available"] or "link_likelihood" not in table["operations"]:
         return {}
@@ -177,8 +177,8 @@ def siglip(record: Record, machine: Machine) -> None:
 
 
 def operations(record: Record, machine: Machine) -> None:
-    """The first case of every operation's benchmark, in each column: those with the most work first."""
-    # A default device, so that what the plain forms make lies beside what they get.
+    """Times the first case of every operation's benchmark, on each backend, those with the most work first."""
+    # The default device is set because the plain forms make tensors without naming a device.
     with torch.device(DEVICE):
         found = []
         for benchmark in find().values():
@@ -193,10 +193,10 @@ def operations(record: Record, machine: Machine) -> None:
 
 
 def run_operation(record: Record, machine: Machine, benchmark: Benchmark, floor: float) -> None:
-    """Times the columns and the plain form, each after its numbers were compared.
+    """Times the backends and the plain form, after comparing their numbers.
 
     Args:
-        floor: seconds; 0: not known.
+        floor: seconds of the floor; 0: not known.
     """
     operation, made = benchmark.name, benchmark.calls(SIZE, benchmark.first)
     calls = {"torch": made["torch"]}

@@ -1,4 +1,4 @@
-"""What bench/device.py measures on a GPU, with the time for it, and the bars."""
+"""The plan of bench/device.py: what it measures on a GPU, the time for each section, and the bars."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from reporter import Bar
 
-# The bars by the name under which a section gives its figures.
+# The bars, by the names that the sections use.
 BARS = {
     "step": Bar("training step, Cora v3 preset, captured", "times faster than dense", ">=", 20),
     "link rate": Bar("link_likelihood, all pairs, Physics, d = 512", "of the product rate", ">=", 0.6),
@@ -20,11 +20,11 @@ BARS = {
 
 
 class Section(NamedTuple):
-    """A benchmark: the seconds that it may take and the least that it needs are those of a run of 8 minutes.
+    """A section of the benchmarks. Its times are for a run of 8 minutes.
 
     Attributes:
-        function: module and function; it gets a Record and a Machine of device_measure.py.
-        hooks: whether launches are slower in its process afterwards.
+        function: its module and function, which is called with a Record and a Machine of device_measure.py.
+        hooks: whether it makes later launches in its process slower.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Section(NamedTuple):
     hooks: bool = False
 
 
-# In the order of their weight.
+# The sections, the most important first.
 SECTIONS = (
     Section("rates", "device_operations.rates", 20, 3),
     Section("step, cora", "device_steps.step_cora", 90, 15),

@@ -1,4 +1,4 @@
-"""Commands that bench/device.py runs, each with a time limit, and where CUDA's tools are."""
+"""Runs commands with a time limit, and finds CUDA's tools, for bench/device.py."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Process:
-    """A command in a group of its own, with a time limit; its output goes to a file.
+    """A command in its own process group, with a time limit. Its output goes to a file.
 
     Args:
         command: the program and its arguments.
-        seconds: after these it is ended.
-        folder: where it runs.
-        environment: variables that it gets besides those of this process.
+        seconds: the time limit, after which the group is ended.
+        folder: the working folder.
+        environment: environment variables, in addition to those of this process.
     """
 
     alive: ClassVar[set[Process]] = set()
 
     def __init__(self, command: list[str | Path], seconds: float, folder: Path = ROOT, **environment: str) -> None:
-        # Closed with the object: it is read after the command has ended.
+        # Not closed by a with block, because it is read after the command has ended.
         self.output: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.begun, self.end, self.late = time.monotonic(), time.monotonic() + seconds, False
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -56,7 +56,7 @@ class Process:
         return True
 
     def stop(self) -> None:
-        """Ends the whole group, so that nothing goes on using the card: a leader that crashed may leave children."""
+        """Ends the whole group, because children of a crashed process might still use the card."""
         if self not in self.alive:
             return
         self.alive.discard(self)
@@ -84,7 +84,7 @@ class Process:
 
 
 def find_tool(name: str, variables: tuple[str, ...] = ()) -> str | None:
-    """A CUDA tool: named by a variable, on the path, in CUDA_HOME, beside nvcc, in CUDA's usual folders or wheels."""
+    """Finds a CUDA tool: by a variable, on PATH, in CUDA_HOME, beside nvcc, in CUDA's usual folders, or in wheels."""
     found = [os.environ.get(variable) for variable in variables] + [shutil.which(name)]
     homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
     nvcc = shutil.which("nvcc")

@@ -1,4 +1,4 @@
-"""Where a training step's time on the device goes: its kernels by torch.profiler, for bench/device.py."""
+"""Profiles the kernels of a training step with torch.profiler, for bench/device.py."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from device_steps import configuration, cora, make_step
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-# Steps that a profile takes the mean of, kernels that it lists.
+# The number of steps in the mean of a profile, and the number of kernels that it lists.
 STEPS = 1 if DRY else 5
 LISTED = 25
 
 
 def kernels_of(step: Callable[[], float]) -> dict[str, tuple[float, float]]:
-    """Calls and microseconds in one step, by kernel, the longest first. In a rehearsal torch's operators stand in."""
+    """Calls and microseconds in one step, by kernel, the longest first. A rehearsal lists torch's operators instead."""
     activity, device = (ProfilerActivity.CPU, DeviceType.CPU) if DRY else (ProfilerActivity.CUDA, DeviceType.CUDA)
     with profile(activities=[activity]) as profiler:
         for _ in range(STEPS):
@@ -30,13 +30,13 @@ def kernels_of(step: Callable[[], float]) -> dict[str, tuple[float, float]]:
         if entry.device_type != device or entry.is_user_annotation:
             continue
         calls, microseconds = found[short_name(entry.key)]
-        own = entry.self_cpu_time_total if DRY else entry.self_device_time_total
-        found[short_name(entry.key)] = calls + entry.count / STEPS, microseconds + own / STEPS
+        spent = entry.self_cpu_time_total if DRY else entry.self_device_time_total
+        found[short_name(entry.key)] = calls + entry.count / STEPS, microseconds + spent / STEPS
     return dict(sorted(found.items(), key=lambda item: -item[1][1]))
 
 
 def profile_cora(record: Record, machine: Machine) -> None:
-    # As torch has it for recorded steps: CUPTI that is torn down and begun again crashes beside CUDA graphs.
+    # torch's advice for CUDA graphs: CUPTI crashes if it is torn down and started again.
     os.environ |= {"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
     name, graph = cora(record)
     for kind in ("eager",) if DRY else ("captured", "eager"):
@@ -48,7 +48,7 @@ def profile_cora(record: Record, machine: Machine) -> None:
                 start = time.perf_counter()
                 step()
                 times.append(time.perf_counter() - start)
-            # The first two compile kernels; the profiler would be counted in what it slows.
+            # The first two steps compile kernels. The steps under the profiler are not timed, because it slows them.
             wall = 1e6 * statistics.median(times[-1:] if DRY else times[2:])
             kernels = kernels_of(step)
             if not kernels:

@@ -1,4 +1,4 @@
-"""Training steps of bench/device.py: eager, recorded, compiled, and of the contenders."""
+"""Training steps, for bench/device.py: eager, recorded, compiled, and of the contenders in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import seegera_fast as sf
 
 
 def data_set(record: Record, name: str) -> sf.Graph | None:
-    """A data set on the device, or None where its files are not there."""
+    """A data set on the device; None: its files are missing."""
     try:
         return sf.datasets.load(name, download=False).to(DEVICE)
     except (OSError, ImportError) as error:
@@ -42,7 +42,7 @@ def configuration(dataset: str, **fields) -> sf.SeeGeraConfig:
 
 @contextlib.contextmanager
 def quiet_compiler(kind: str) -> Iterator[None]:
-    """A rehearsal leaves out what torch.compile would compile for a contender."""
+    """In the block of a rehearsal, torch.compile compiles nothing for a contender."""
     with torch.compiler.set_stance("force_eager") if DRY and kind != "compiled" else contextlib.nullcontext():
         yield
 
@@ -59,14 +59,14 @@ class Captured:
 
 
 class Compiled:
-    """A training step whose forward and backward torch.compile made; seeds in slots, so that it compiles once."""
+    """A training step compiled by torch.compile. Its seeds are in slots, so that it is compiled once."""
 
     def __init__(self, graph: sf.Graph, config: sf.SeeGeraConfig) -> None:
         model = sf.SeeGera(graph, config).train()
         self.slots = sf.seeds.SeedSlots(torch.device(DEVICE))
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
         self.forward = torch.compile(model, fullgraph=True, backend="aot_eager" if DRY else "inductor")
-        # The first step gives each site its slot and builds what the graph keeps.
+        # The first step gives each site its slot, and builds what the graph caches.
         model(graph, seed=self.slots.root).loss.backward()
         self.graph, self.steps = graph, 0
 
@@ -81,18 +81,19 @@ class Compiled:
 
 
 def make_step(kind: str, graph: sf.Graph, config: sf.SeeGeraConfig) -> Callable[[], float]:
-    own = {"captured": Captured, "compiled": Compiled}
-    if kind in own:
-        return own[kind](graph, config)
+    ours = {"captured": Captured, "compiled": Compiled}
+    if kind in ours:
+        return ours[kind](graph, config)
     return steps.Step("seegera_fast" if kind == "eager" else kind, graph, config)
 
 
 def time_steps(
     record: Record, name: str, graph: sf.Graph, config: sf.SeeGeraConfig, kinds: tuple[str, ...], bar: Bar | None = None
 ) -> dict[str, float]:
-    """Milliseconds of a step, Python and the reading of the loss included, and the memory of each kind.
+    """Measures the time of a step, including Python and reading the loss, and its memory, for each kind of step.
 
-    Gives the seconds by kind.
+    Returns:
+        Kind -> seconds.
     """
     ready: dict[str, Callable[[], float]] = {}
     for kind in kinds:
@@ -147,7 +148,7 @@ def step_cora(record: Record, machine: Machine) -> None:
     for kind in ("captured", "eager"):
         if kind in seconds:
             record.row(f"step, {name}", f"times its floor, {kind}", seconds[kind] / floor)
-    # On its own, since torch.compile takes its time with this contender.
+    # Measured separately, because torch.compile takes long for this contender.
     best = "eager" if DRY else "captured"
     time_steps(record, f"step, {name}, beside the careful form", graph, config, (best, "sparse"))
     if record.left() > 15 or DRY:
@@ -165,7 +166,7 @@ def data_sets(record: Record, machine: Machine) -> None:
         if graphs[name] is not None:
             time_steps(record, f"step, {name}", graphs[name], configuration(name), ("eager", "captured"))
             release()
-    # The contenders' n x n tensors, which the host makes, take longer than all of the above; not Physics's.
+    # The contenders' n x n tensors are made on the host, which takes longer than all of the above. Not for Physics.
     for name in ("photo", "computers", "citeseer", "cs", "pubmed"):
         if graphs[name] is not None and record.left() > 12:
             kinds = ("captured", "dense", "sparse")

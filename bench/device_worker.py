@@ -1,11 +1,11 @@
-"""What bench/device.py has done in processes of its own: a look at the machine, the benchmarks, the small cases.
+"""The work that bench/device.py runs in separate processes.
 
-    python bench/device_worker.py describe              a line of JSON: card, versions, backends
-    python bench/device_worker.py sections PLAN         the sections of a JSON file, each of which writes its own file
-    python bench/device_worker.py prepare FILE          makes the largest graph and keeps it in a file
-    python bench/device_worker.py small                 every operation, small, for compute-sanitizer
+    python bench/device_worker.py describe              prints card, versions and backends as a line of JSON
+    python bench/device_worker.py sections PLAN         runs the sections of a JSON file; each writes a file
+    python bench/device_worker.py prepare FILE          makes the largest graph and writes it to a file
+    python bench/device_worker.py small                 runs small cases of every operation, for compute-sanitizer
 
-``--dry-run`` before the word: on the CPU, with tiny sizes, by perf_counter.
+``--dry-run`` before the command runs it on the CPU, with tiny sizes, timed by perf_counter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import seegera_fast as sf
 
 
 def describe() -> int:
-    """What there is to run on."""
+    """Prints what the machine has."""
     found: dict[str, object] = {
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -57,9 +57,11 @@ def describe() -> int:
 
 
 def run_sections(plan_file: str) -> int:
-    """Runs what the plan names, each until its time is up.
+    """Runs the sections of the plan, each until its time is up.
 
-    Status 1: the rest needs a new process. The device is lost, or a profiler has left its hooks, which slow launches.
+    Returns:
+        1 if the other sections need a new process, because the device is lost or a profiler's hooks slow launches;
+        else 0.
     """
     plan = json.loads(Path(plan_file).read_text())
     machine = Machine(Path(plan["prepared"]))

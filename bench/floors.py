@@ -1,8 +1,8 @@
-"""Floors: the least that an operation has to do, as operations and bytes, from shapes.
+"""Floors: the least time that an operation needs, from the numbers of its arithmetic operations and bytes.
 
-The floor of an operation is ``max(operations / product rate, bytes / copy rate)``, its inputs read once and its outputs
-written once; the floor of a step is the sum over its operations of what the algebra leaves. Both rates are measured in
-the run that uses them.
+The floor of an operation is ``max(operations / product rate, bytes / copy rate)``, if inputs are read once and outputs
+are written once. The floor of a step is the sum of the floors of the products and densities that it has to compute.
+Both rates are measured in the run that uses them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import torch
 
 
 class Work(NamedTuple):
-    """Floating-point operations (a multiply-add is two) and bytes read and written."""
+    """A number of floating-point operations (a multiply-add is two), and of bytes read and written."""
 
     operations: float
     moved: float
 
 
 def total(*works: Work) -> Work:
-    """All of them, one after the other."""
+    """The sum of works that are done one after the other."""
     return Work(*map(sum, zip(*works, strict=True)))
 
 
 class Rates(NamedTuple):
-    """What the machine does: operations a second in a matrix product, bytes a second (read and written) in a copy."""
+    """Rates of the machine: operations per second in a matrix product, bytes read and written per second in a copy."""
 
     product: float
     copy: float
@@ -38,7 +38,7 @@ class Rates(NamedTuple):
 
 
 def best_seconds(call: Callable[[], object], repeats: int = 5) -> float:
-    """The shortest of some calls, after one that is not counted."""
+    """The shortest time of some calls, after one that is not counted."""
     call()
     times = []
     for _ in range(repeats):
@@ -51,7 +51,7 @@ def best_seconds(call: Callable[[], object], repeats: int = 5) -> float:
 def rate_calls(
     dtype: torch.dtype = torch.float32, device: str = "cpu", size: int = 2048, copied: int = 2**28
 ) -> dict[str, tuple[float, Callable[[], object]]]:
-    """A product of square matrices and a copy of so many bytes: operations or bytes, and the call."""
+    """A product of square matrices and a copy: for each the number of operations or bytes, and the call."""
     left, right = torch.randn(2, size, size, dtype=dtype, device=device)
     out = torch.empty_like(left)
     source = torch.zeros(copied // dtype.itemsize, dtype=dtype, device=device)
@@ -63,12 +63,12 @@ def rate_calls(
 
 
 def measure_rates(dtype: torch.dtype = torch.float32) -> Rates:
-    """Each rate as the best of some runs."""
+    """Measures both rates, each as the best of some runs."""
     return Rates(**{name: amount / best_seconds(call) for name, (amount, call) in rate_calls(dtype).items()})
 
 
 def product(rows: float, inner: float, cols: float, *, with_gradients: bool = True, size: int = 4) -> Work:
-    """``[rows, inner] @ [inner, cols]``; gradients of both sides are two more products."""
+    """``[rows, inner] @ [inner, cols]``. The gradients of the two factors are two more products."""
     times = 3 if with_gradients else 1
     return Work(times * 2.0 * rows * inner * cols, times * size * (rows * inner + inner * cols + rows * cols))
 
@@ -90,7 +90,7 @@ def sampled_link_likelihood(pairs: float, num_nodes: float, dim: float, samples:
 def feature_likelihood(
     num_nodes: float, num_features: float, hidden: float, nnz: float, likelihood: str, samples: int = 1
 ) -> Work:
-    """Value and gradients: three products over all cells, or for mse those of the two Gram matrices, where cheaper."""
+    """Value and gradients: three products over all cells, or for mse products of Gram matrices if these are cheaper."""
     cells = 6.0 * num_nodes * num_features * hidden
     if likelihood == "mse":
         # Two symmetric Gram matrices, a product with each for the gradients, and two passes over the non-zeros.
@@ -115,7 +115,7 @@ def step(graph, config) -> dict[str, Work]:
     samples, extra = config.num_importance_samples, config.num_mixture_samples
     draws = samples + extra
     kept = 2 * (graph.num_edges - int(config.structure_masking_rate * graph.num_edges)) + n
-    # Where X is dense enough its products are dense ones.
+    # If X is dense enough, its products are dense products.
     dense = graph.features.nnz > 0.1 * n * l
     feature_entries = 2.0 * n * l if dense else graph.features.nnz
     widths = [h] * (config.encoder_layers - 1) + [d]
@@ -124,7 +124,7 @@ def step(graph, config) -> dict[str, Work]:
     def add(name: str, work: Work) -> None:
         parts[name] = total(parts.get(name, Work(0.0, 0.0)), work)
 
-    # Without dropout the draws share X W and its propagation; with it each draw has its own.
+    # Without dropout, X W and its propagation are computed once for all draws; with dropout, for each draw.
     shared = 1 if config.dropout == 0 else draws
     add("encoder, first layer", sparse_matmul(feature_entries / (2 if dense else 1), n, l, (shared + 1) * widths[0]))
     add("encoder, propagation", sparse_matmul(kept, n, n, (shared + 1) * widths[0]))
@@ -137,7 +137,7 @@ def step(graph, config) -> dict[str, Work]:
     add("feature averages", sparse_matmul(feature_entries, n, l, samples * d))
     if config.decoder_layers > 1:
         add("decoder", product(samples * n, d, h))
-        # Dropout acts on the averages themselves, so that they cannot be left to the narrower side.
+        # Dropout acts on the averages, so they have to be computed before the product with the weight.
         add("decoder", product(samples * (l if config.dropout == 0 else n), d, h))
         for _ in range(config.decoder_layers - 2):
             add("decoder", product(samples * n, h, h))

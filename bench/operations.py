@@ -1,10 +1,10 @@
-"""The benchmarks of single operations, one description for everybody who measures them.
+"""The descriptions of the benchmarks of single operations.
 
-A file bench_<operation>.py has a function of that name under the decorator :func:`operation`. Who finds it there:
+A file bench_<operation>.py has a function of that name with the decorator :func:`operation`. It is used by
 
-- pytest-benchmark times every case on the CPU: ``python -m pytest bench/bench_gcn.py``
-- bench/device.py times the first case on a GPU, in each column, against plain PyTorch and the operation's floor
-- bench/device.py runs the small cases, and larger ones where there are, under compute-sanitizer
+- pytest-benchmark, which times every case on the CPU: ``python -m pytest bench/bench_gcn.py``
+- bench/device.py, which times the first case on a GPU, on each backend, against plain PyTorch and the floor
+- bench/device.py, which runs the small cases, and larger ones if there are any, under compute-sanitizer
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import seegera_fast as sf
 
 # The dropout of Cora's link preset.
 DROPOUT = 0.3
-# The library's operation and its plain form.
+# The library's operation, and the same in plain PyTorch.
 CONTENDERS = ("seegera_fast", "torch")
 
 Case = dict[str, Any]
@@ -37,10 +37,10 @@ Call = Callable[[], Sequence[torch.Tensor]]
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How large the operands of an operation are.
+    """The sizes of the operands of an operation.
 
     Attributes:
-        nodes, features, width: the lengths n and l, and the number of columns of an embedding.
+        nodes, features, width: the numbers n and l, and the number of columns of an embedding.
         degree: mean degree of the graph.
         hub: whether the first node is joined to all others.
     """
@@ -53,7 +53,7 @@ class Size:
 
     @property
     def graph(self) -> sf.Graph:
-        """A random graph of this size, which needs no download, on torch's default device; the same at each call."""
+        """A random graph of this size, on torch's default device. Each call returns the same graph."""
         return _graph(self.nodes, self.features, self.degree, self.hub, torch.get_default_device())
 
 
@@ -73,7 +73,7 @@ def _graph(nodes: int, features: int, degree: int, hub: bool, device: torch.devi
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """What is known of an operation's benchmark; see :func:`operation`."""
+    """The benchmark of an operation; see :func:`operation`."""
 
     name: str
     contenders: Callable[..., dict[str, Call]]
@@ -83,7 +83,7 @@ class Benchmark:
     floor: Callable[..., floors.Work] | None
 
     def calls(self, size: Size, case: Case) -> dict[str, Call]:
-        """Contender -> a call without arguments that gives the numbers of a case."""
+        """Contender -> a call without arguments that computes the tensors of a case."""
         return _apply(self.contenders, size, case)
 
     def work(self, size: Size, case: Case) -> floors.Work | None:
@@ -92,24 +92,24 @@ class Benchmark:
 
     @property
     def first(self) -> Case:
-        """The first case, with the sizes of whoever measures it."""
+        """The first case, without its sizes: the caller chooses them."""
         return {name: value for name, value in self.cases[0].items() if name not in Size.__dataclass_fields__}
 
 
 def _apply(function: Callable[..., Any], size: Size, case: Case) -> Any:
-    """The function of the size, with what the case says of it, and of the other values of the case."""
-    own = {name: value for name, value in case.items() if name in Size.__dataclass_fields__}
-    others = {name: value for name, value in case.items() if name not in own}
-    return function(dataclasses.replace(size, **own), **others)
+    """Calls a function with the values of a case; those that are fields of Size change the size."""
+    sizes = {name: value for name, value in case.items() if name in Size.__dataclass_fields__}
+    others = {name: value for name, value in case.items() if name not in sizes}
+    return function(dataclasses.replace(size, **sizes), **others)
 
 
 def grid(**values: Sequence[Any]) -> list[Case]:
-    """A case for each combination of values."""
+    """The cases of all combinations of values."""
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
 def words(case: Case) -> str:
-    """A case as it is printed."""
+    """Formats a case."""
     return ", ".join(f"{name} {value}" for name, value in case.items())
 
 
@@ -120,18 +120,18 @@ def operation(
     larger: Sequence[Case] = (),
     floor: Callable[..., floors.Work] | None = None,
 ) -> Callable[[Callable[..., dict[str, Call]]], Callable[..., None]]:
-    """Makes a benchmark of a function ``bench_<operation>(size, *values)`` that gives name -> call.
+    """Makes a benchmark of a function ``bench_<operation>(size, *values)`` that returns name -> call.
 
-    The calls "seegera_fast" and "torch" are timed, after they were found to give the same tensors. Where "torch" draws
-    from torch's own generator, a call "torch, same draws" has the same form with the library's draws and is what the
-    numbers are compared with.
+    The calls "seegera_fast" and "torch" are timed, after a check that they return the same tensors. If "torch" draws
+    from torch's generator, a call "torch, same draws" must do the same with the library's draws; it is used for the
+    check.
 
     Args:
-        cases: mappings from the function's arguments to their values, those that the first one has. One that a
-            :class:`Size` has too, such as ``width``, changes the size. The first case is measured on a GPU.
-        small: those that compute-sanitizer runs; None: the first one, with its sizes.
-        larger: those that it runs on a graph of thousands of nodes, for what few rows of little width do not reach.
-        floor: gives the least work that a case has to do, from the same arguments.
+        cases: mappings from the function's arguments to values. Keys that are fields of :class:`Size`, such as
+            ``width``, change the size. The first case is measured on a GPU.
+        small: the cases that compute-sanitizer runs; None: the first one, with its sizes.
+        larger: further cases that it runs on a graph of thousands of nodes, for code that small sizes do not reach.
+        floor: the least work of a case, a function of the same arguments.
     """
 
     def decorate(contenders: Callable[..., dict[str, Call]]) -> Callable[..., None]:
@@ -151,14 +151,14 @@ def operation(
 
 
 def find() -> dict[str, Benchmark]:
-    """Every operation's benchmark, by the operation's name."""
+    """The benchmarks of all operations, by operation."""
     modules = [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("bench_*.py"))]
     found = [getattr(getattr(module, module.__name__), "description", None) for module in modules]
     return {description.name: description for description in found if description is not None}
 
 
 def check_same_numbers(calls: dict[str, Call]) -> None:
-    """Holds the plain form's numbers against the library's.
+    """Compares the tensors of the plain form with those of the library.
 
     Raises:
         AssertionError: they differ.
@@ -171,13 +171,13 @@ def check_same_numbers(calls: dict[str, Call]) -> None:
 
 
 def leaf(*shape: int, scale: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Normal numbers that want a gradient, the same on every device."""
+    """Normal numbers that require a gradient, the same on every device."""
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu")
     return (scale * numbers).to(torch.get_default_device(), dtype).requires_grad_()
 
 
 def with_gradients(functions: dict[str, Callable[[], torch.Tensor]], leaves: list[torch.Tensor]) -> dict[str, Call]:
-    """Calls that give each function's value and, for one random gradient of it, the gradients of the leaves."""
+    """Calls that compute the value of each function and the gradients of the leaves, for a random upstream gradient."""
 
     @functools.cache
     def upstream(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -192,7 +192,7 @@ def with_gradients(functions: dict[str, Callable[[], torch.Tensor]], leaves: lis
 
 
 def csr(matrix: sf.SparseMatrix, values: torch.Tensor | None = None) -> torch.Tensor:
-    """The matrix, or one with its structure and other values, as torch has it; ``csr @ dense`` has torch's gradient."""
+    """The matrix, or its structure with other values, as a torch CSR tensor."""
     return torch.sparse_csr_tensor(matrix.rowptr, matrix.col, matrix.values if values is None else values, matrix.shape)
 
 
@@ -202,12 +202,12 @@ def spread(matrix: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def log_densities(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
-    """Log densities ``[n, J, K + 1]`` of each sample under its components, one at a time: no copy of an operand."""
+    """Log densities ``[n, J, K + 1]`` of the samples under their components, one at a time, without copied operands."""
     extra = means.shape[1] - z.shape[1]
     precision, constant = torch.exp(-log_var[:, 0]), (log_var[:, 0] + math.log(2 * math.pi)).sum(1)
-    # Unbound, since the gradient of an index would be a tensor of the whole operand's size.
+    # unbind, because the gradient of an index is a tensor of the size of the whole operand.
     draws, per_sample = means.unbind(1), []
-    for sample, own in zip(z.unbind(1), draws[extra:], strict=True):
-        squares = [((sample - mean).square() * precision).sum(1) for mean in (*draws[:extra], own)]
+    for sample, center in zip(z.unbind(1), draws[extra:], strict=True):
+        squares = [((sample - mean).square() * precision).sum(1) for mean in (*draws[:extra], center)]
         per_sample.append(torch.stack(squares, 1))
     return -0.5 * (torch.stack(per_sample, 1) + constant[:, None, None])

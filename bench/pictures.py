@@ -1,4 +1,4 @@
-"""The pictures of a report: steps beside those of plain PyTorch, times over floors, growth with the nodes."""
+"""The pictures of a report: steps compared with plain PyTorch, times over floors, and growth with the nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def draw(content: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Draws what there are figures for, and removes pictures of an earlier report that there are none for.
+    """Draws the pictures for which there are figures, and removes those of an earlier report for which there are none.
 
     Returns:
         Title -> file name.
@@ -34,7 +34,7 @@ def draw(content: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def measured(content: dict[str, Any]) -> list[tuple[str, Row]]:
-    """Section and row of each figure that is a number."""
+    """The section and the row of each figure that is a number."""
     sections = content["sections"].items()
     return [(name, row) for name, found in sections for row in found.get("rows", ()) if row["value"] is not None]
 
@@ -45,7 +45,7 @@ def steps(content: dict[str, Any]) -> list[Row]:
 
 
 def over_floors(content: dict[str, Any]) -> list[Row]:
-    """Without the table of sparse products, which has a row for each matrix and width."""
+    """The rows of times over floors, without the sparse products, which have a row for each matrix and width."""
     return [row for name, row in measured(content) if row["figure"].startswith(FLOOR) and name != "sparse_matmul"]
 
 
@@ -63,7 +63,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def draw_bars(names: list[str], rows: list[Row]) -> tuple[Any, Any]:
-    """Horizontal bars from the top to the bottom, and a line at one."""
+    """Draws horizontal bars from top to bottom, and a line at 1."""
     figure = new_figure(9, 0.5 * len(rows) + 1.2)
     axes = figure.subplots()
     bars = axes.barh(range(len(rows)), [row["value"] for row in rows], color=BLUE)

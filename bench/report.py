@@ -1,9 +1,8 @@
 """Measures the library on this machine's processor against its floors and two contenders in plain PyTorch.
 
-Leaves report.json, report.md and pictures in a folder, and prints the bars with the figures beside them. It takes a
-quarter of an hour, in which nothing else should run: the rates of a product and of a copy are measured along, and most
-figures are ratios. The data sets that it needs are downloaded where they are not there (SEEGERA_DATA names their
-folder).
+Writes report.json, report.md and pictures to a folder, and prints the bars with their figures. It takes a quarter of an
+hour, in which nothing else should run. The rates of a matrix product and of a copy are measured too, since most figures
+are ratios. Missing data sets are downloaded (SEEGERA_DATA names their folder).
 
     python bench/report.py                              everything, to runs/bench
     python bench/report.py --only link growth           the sections whose names hold one of these words
@@ -29,7 +28,7 @@ import seegera_fast as sf
 
 
 def machine() -> dict[str, object]:
-    """The processor and the versions."""
+    """The processor, and the versions of libraries."""
     processor = platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -48,7 +47,7 @@ def machine() -> dict[str, object]:
 
 
 def measure(names: list[str], folder: Path) -> int:
-    """Runs sections and writes the report anew after each; gives the exit status."""
+    """Runs sections, writes the report after each, and returns the exit status."""
     report = Report(folder)
     report.content["machine"] = machine()
     print(", ".join(f"{key} {value}" for key, value in report.content["machine"].items()), flush=True)

@@ -1,4 +1,4 @@
-"""What `make bench` measures on a CPU: steps, single operations and growth, each figure with its bar."""
+"""The sections of `make bench` on a CPU: steps, single operations and growth, each figure with its bar."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from steps import STEPS, Step, check_same_numbers, configuration, load, medians,
 
 import seegera_fast as sf
 
-# Read when sparse_dot_mkl loads MKL: by default its threads keep the cores busy for 200 ms after a product, in which
-# the next contender is timed. 1 ms still keeps them awake from one product to the next.
+# sparse_dot_mkl reads this when it loads MKL. By default MKL's threads keep the cores busy for 200 ms after a product,
+# while the next contender is timed. 1 ms is enough to keep them awake between two products.
 os.environ.setdefault("KMP_BLOCKTIME", "1")
 
 GIB = 2**30
@@ -36,9 +36,9 @@ def step(record: Record, name: str, bars: dict[str, float]) -> None:
     wanted = [kind for kind in ("sparse", "dense") if kind in bars]
     calls: dict[str, Callable[[], object]] = {kind: Step(kind, graph, config) for kind in ("seegera_fast", *wanted)}
     if wanted == ["dense"] and "sampled" in name:
-        # The contender knows all pairs only.
+        # The dense contender has no sampled negatives.
         calls["dense"] = Step("dense", graph, configuration(dataset))
-    # The rates are taken in turn with the contenders, and as medians like them.
+    # The rates are measured in turn with the contenders, and as medians like them.
     measured = floors.rate_calls()
     rounds = 3 if dataset == "cora" else 1
     seconds = medians(calls | {kind: call for kind, (_, call) in measured.items()}, rounds)
@@ -60,7 +60,7 @@ def step(record: Record, name: str, bars: dict[str, float]) -> None:
 
 
 def profile(call: Callable[[], object]) -> dict[str, float]:
-    """Shares of a step by operator, the largest ten, from torch's profiler."""
+    """The ten operators with the largest shares of a step, from torch's profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
         call()
     averages = found.key_averages()
@@ -103,7 +103,7 @@ def link_likelihood(record: Record) -> None:
 
 
 def against_floor(record: Record, name: str, call: Callable[[], object], work: floors.Work, bar: float) -> None:
-    """The best of some calls over the floor at the best rates around them."""
+    """The best time of some calls, over the floor at the best rates measured before and after them."""
     rates = [floors.measure_rates()]
     seconds = floors.best_seconds(call)
     rates.append(floors.measure_rates())
@@ -141,7 +141,7 @@ def feature_likelihood(record: Record) -> None:
 
 
 def matrices() -> Iterator[tuple[str, sf.SparseMatrix]]:
-    """Name and matrix: a large random one, propagation and features of data sets."""
+    """Names and matrices: a large random one, and the propagation matrices and features of data sets."""
     generator = np.random.default_rng(0)
     rows = np.repeat(np.arange(200_000), 15)
     large = scipy.sparse.csr_matrix((np.ones(rows.size), (rows, generator.integers(0, 200_000, rows.size))))
@@ -154,7 +154,7 @@ def matrices() -> Iterator[tuple[str, sf.SparseMatrix]]:
 
 
 def sparse_products(matrix: sf.SparseMatrix, dense: torch.Tensor) -> dict[str, Callable[[], object]]:
-    """Name -> call without arguments, each giving ``matrix @ dense``; MKL's and DGL's where they are installed."""
+    """Name -> a call that computes ``matrix @ dense``, including those of MKL and DGL if they are installed."""
     plain = csr(matrix)
     calls = {"seegera_fast": lambda: sf.ops.sparse_matmul(matrix, dense), "torch CSR": lambda: plain @ dense}
     if importlib.util.find_spec("sparse_dot_mkl"):
@@ -179,7 +179,7 @@ def sparse_matmul(record: Record) -> None:
         worst: dict[str, tuple[float, int]] = {}
         for width in (64, 128, 256, 512, 1024):
             calls = sparse_products(matrix, torch.randn(matrix.shape[1], width))
-            # A call of a tenth of a millisecond now and then waits for a thread to wake.
+            # Short calls get more rounds, because they sometimes wait for a thread to wake up.
             seconds = medians(calls, rounds=3 if matrix.nnz * width > 2**26 else 31)
             for kind, value in seconds.items():
                 record.row(f"sparse_matmul, {name}, width {width}", f"s, {kind}", value)
@@ -195,11 +195,11 @@ def sparse_matmul(record: Record) -> None:
 
 
 def gather_floor(record: Record) -> None:
-    """A row read from memory for each non-zero, against rows of the same matrix copied by index."""
+    """The product with a large random matrix, which reads a row per non-zero, against copying these rows by index."""
     name, matrix = next(matrices())
     for width in (64, 512):
         dense = torch.randn(matrix.shape[1], width)
-        # In pieces, so that the copies stay in a cache and only the reads count.
+        # Copied in pieces, so that the copies stay in a cache and only the reads take time.
         pieces = matrix.col.split(2**20 // width)
         target = torch.empty(len(pieces[0]), width)
         calls = {
@@ -227,7 +227,7 @@ def mixture_density(record: Record) -> None:
 
 
 def growth(record: Record) -> None:
-    """Exponents of time and memory in n, from n = 2k to 64k at fixed degree; the contenders as far as they get."""
+    """Exponents of time and memory in n, from n = 2k to 64k at fixed degree, for the contenders as far as they fit."""
     sizes = {
         "sampled pairs": ("seegera_fast", [2, 4, 8, 16, 32, 64]),
         "all pairs": ("seegera_fast", [2, 4, 8, 16, 32, 64]),
@@ -260,7 +260,7 @@ def slope(x: tuple[float, ...], y: tuple[float, ...]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-# The sections by name, in the order of the report.
+# The sections, by name, in the order of the report.
 SECTIONS: dict[str, Callable[[Record], None]] = {
     "step, cora": lambda record: step(record, "cora", {"floor": 1.25, "sparse": 1.6, "dense": 6}),
     "step, cora sampled": lambda record: step(record, "cora sampled", {"floor": 1.35, "dense": 7.5}),

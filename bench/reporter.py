@@ -1,8 +1,8 @@
-"""What a benchmark leaves in a folder for each machine: report.json, report.md and pictures.
+"""Writes the report of a benchmark: report.json, report.md and pictures, in a folder for each machine.
 
-bench/report.py and bench/device.py both write it, and ``bench/report.py --render FOLDER`` writes the page and the
-pictures of a folder anew from its report.json. This module needs no torch: bench/device.py watches other processes and
-has to say what is wrong where torch cannot be imported.
+bench/report.py and bench/device.py both use it. ``bench/report.py --render FOLDER`` writes the page and the pictures of
+a folder again from its report.json. This module does not import torch, because bench/device.py has to report an error
+if torch cannot be imported.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 
 import pictures
 
-# Exit statuses, the first that applies: a test failed, a bar was missed, something could not be measured.
+# Exit statuses: a test failed, a bar was missed, something could not be measured. The first that applies is taken.
 FAILED, MISSED, UNMEASURED = 1, 3, 4
-# Statuses of a part that leaves nothing to be said.
+# Statuses of a part that need no comment.
 FINE = ("passed", "done", "not rehearsed")
 
 
 class Bar(NamedTuple):
-    """What every figure that is measured for it has to reach."""
+    """A limit that figures have to reach."""
 
     work: str
     figure: str
@@ -37,11 +37,11 @@ class Bar(NamedTuple):
 
 
 class Record:
-    """What a section found.
+    """The results of a section.
 
     Args:
-        save: called with the content after each change.
-        seconds: the time of the section.
+        save: called with the results after each change.
+        seconds: the time that the section may take.
     """
 
     def __init__(self, save: Callable[[dict[str, Any]], None] = lambda content: None, seconds: float = math.inf):
@@ -55,14 +55,14 @@ class Record:
         return self.end - time.monotonic()
 
     def row(self, work: str, figure: str, value: float, bar: Bar | None = None, nodes: int | None = None) -> None:
-        """One figure.
+        """Adds a figure.
 
         Args:
             work: what was measured.
             figure: the quantity, with its unit.
-            value: JSON knows no NaN and no infinity: for them None is written, and a note.
-            bar: what it has to reach.
-            nodes: the size of the graph, for a figure that a picture shows over it.
+            value: the number. For NaN and infinity, which JSON does not have, None and a note are written.
+            bar: the bar that it has to reach; None: no bar.
+            nodes: the size of the graph, for figures that a picture shows over the number of nodes.
         """
         found = float(value) if math.isfinite(value) else None
         row: dict[str, Any] = {"work": work, "figure": figure, "value": found}
@@ -74,11 +74,11 @@ class Record:
         self.save()
 
     def at_most(self, work: str, figure: str, value: float, limit: float) -> None:
-        """A figure with a bar of its own."""
+        """Adds a figure with an upper limit."""
         self.row(work, figure, value, Bar(work, figure, "<=", limit))
 
     def at_least(self, work: str, figure: str, value: float, limit: float) -> None:
-        """A figure with a bar of its own."""
+        """Adds a figure with a lower limit."""
         self.row(work, figure, value, Bar(work, figure, ">=", limit))
 
     def note(self, text: str) -> None:
@@ -86,7 +86,7 @@ class Record:
         self.save()
 
     def fail(self, error: BaseException) -> None:
-        """The section goes on, but has failed."""
+        """Marks the section as failed, and lets it continue."""
         self.broken.append("".join(traceback.format_exception(error))[-3000:])
 
     def finish(self) -> None:
@@ -101,7 +101,7 @@ class Record:
 
 
 def write(path: Path, text: str) -> None:
-    """Aside first, then renamed, so that a file is never half written."""
+    """Writes a temporary file and renames it to ``path``, so that a file is never half written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".part")
     aside.write_text(text, encoding="utf-8")
@@ -109,7 +109,7 @@ def write(path: Path, text: str) -> None:
 
 
 def shown(value: float | None) -> str:
-    """A figure as it is printed; None: it was no number."""
+    """Formats a figure; None: it was not a number."""
     return "none" if value is None else f"{value:.4g}"
 
 
@@ -118,24 +118,24 @@ def work_of(row: dict[str, Any]) -> str:
 
 
 def fact(value: object) -> str:
-    """A property of the machine as it is printed; nothing for one that is not known, and for tables."""
+    """Formats a property of the machine; unknown properties and tables become an empty string."""
     if value is None or isinstance(value, (dict, list)):
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def joined(blocks: list[list[str]]) -> str:
-    """Blocks of lines, with an empty line between those that have any."""
+    """Joins blocks of lines, with an empty line between blocks; empty blocks are left out."""
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 class Report:
-    """All that was found on a machine, written anew after each part.
+    """The report of a machine, which is written again after each part.
 
     Args:
-        folder: of report.json, report.md and the pictures.
-        bars: those that have to be measured. Others come with the rows that have them.
-        dry: a rehearsal, whose figures mean nothing.
+        folder: folder of report.json, report.md and the pictures.
+        bars: the bars that must have figures. Rows may have further bars.
+        dry: whether this is a rehearsal, whose figures mean nothing.
     """
 
     def __init__(self, folder: Path, bars: Iterable[Bar] = (), *, dry: bool = False) -> None:
@@ -151,7 +151,7 @@ class Report:
 
     @classmethod
     def read(cls, folder: Path) -> Report:
-        """That of a folder, to be rendered."""
+        """Reads the report of a folder."""
         report = cls(folder)
         report.content = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         return report
@@ -164,26 +164,26 @@ class Report:
         return machine.get("card") or machine.get("processor") or "unknown machine"
 
     def judged(self) -> list[dict[str, Any]]:
-        """Each bar with the figures that were measured for it, and whether all of them reach it."""
+        """Each bar with its figures, and whether all of them reach it."""
         rows = [row for section in self.content["sections"].values() for row in section.get("rows", ()) if "bar" in row]
         table = []
         for bar in dict.fromkeys([*self.bars, *(Bar(**row["bar"]) for row in rows)]):
-            own = [row for row in rows if Bar(**row["bar"]) == bar]
-            details = {f"{row['work']}: {row['figure']}": row["value"] for row in own if row["value"] is not None}
+            judged = [row for row in rows if Bar(**row["bar"]) == bar]
+            details = {f"{row['work']}: {row['figure']}": row["value"] for row in judged if row["value"] is not None}
             met = bar.met(details.values()) if details and not self.content["dry run"] else None
-            if met and len(details) < len(own):
-                # Not all meet a bar where one could not be measured.
+            if met and len(details) < len(judged):
+                # A figure could not be measured, so it is not known whether all meet the bar.
                 met = None
-            wanted = f"{bar.sign} {bar.limit:g}"
-            table.append({"work": bar.work, "figure": bar.figure, "bar": wanted, "measured": details, "met": met})
+            limit = f"{bar.sign} {bar.limit:g}"
+            table.append({"work": bar.work, "figure": bar.figure, "bar": limit, "measured": details, "met": met})
         return table
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Tests and sanitizers, which pass or fail."""
+        """The parts that pass or fail: tests and sanitizers."""
         return {**self.content["tests"], **self.content["sanitizer"]}
 
     def status(self) -> int:
-        """The exit status, of the bars as they were judged last."""
+        """The exit status, from the bars as they were last judged."""
         outcomes = {part["status"] for part in self.parts().values()}
         if "failed" in outcomes or self.content.get("build"):
             return FAILED
@@ -194,7 +194,7 @@ class Report:
         return 0 if outcomes <= set(FINE) and judged else UNMEASURED
 
     def save(self) -> None:
-        """Judges what there is and writes it, without pictures."""
+        """Judges the bars and writes report.json and report.md, without drawing pictures."""
         self.content["seconds"] = round(time.monotonic() - self.begun, 1)
         self.content["bars"] = self.judged()
         self.content["exit status"] = self.status()
@@ -202,7 +202,7 @@ class Report:
         write(self.folder / "report.md", self.page({}))
 
     def render(self) -> None:
-        """Draws the pictures and writes the page with them, from the content alone."""
+        """Draws the pictures and writes the page with them."""
         try:
             drawn = pictures.draw(self.content, self.folder)
         except ImportError as error:
@@ -211,7 +211,7 @@ class Report:
         write(self.folder / "report.md", self.page(drawn))
 
     def summary(self) -> list[list[str]]:
-        """Blocks of lines: the table of bars, how many tests passed, what failed."""
+        """Blocks of lines: the table of bars, the number of passed tests, and what failed."""
         words = {True: "met", False: "**missed**", None: "not judged" if self.content["dry run"] else "not measured"}
         table = ["| work | figure | measured | bar | |", "| --- | --- | --- | --- | --- |"]
         for row in self.content["bars"]:
@@ -257,7 +257,7 @@ class Report:
             print(f"  {found['error'][-1000:]}")
 
     def close(self) -> int:
-        """The last word: writes everything, prints the table of bars, gives the exit status."""
+        """Writes everything, prints the table of bars, and returns the exit status."""
         self.save()
         self.render()
         print()

@@ -1,4 +1,4 @@
-"""What the benchmarks run on: data sets, settings, one step of each contender."""
+"""What several benchmarks use: data sets, settings, a step of each contender, and clocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from baselines import Dense, Sparse
 import seegera_fast as sf
 from seegera_fast.tasks import presets
 
-# Settings of the training step, by name: the paper's preset for link prediction and what differs from it.
+# Settings of training steps, by name: fields that override the paper's preset for link prediction.
 STEPS = {
     "cora": ("cora", {}),
     "cora sampled": ("cora", {"negatives": "edges"}),
@@ -32,7 +32,7 @@ STEPS = {
 
 
 def load(name: str) -> sf.Graph:
-    """A data set, downloaded where it is not there."""
+    """Reads a data set, and downloads it if it is missing."""
     return sf.datasets.load(name)
 
 
@@ -44,7 +44,7 @@ def configuration(dataset: str, **fields) -> sf.SeeGeraConfig:
 
 
 def random_graph(nodes: int, degree: int = 10, features: int = 256, seed: int = 0) -> sf.Graph:
-    """A graph with a fixed mean degree, and 16 binary features a node."""
+    """A random graph with a fixed mean degree, and 16 binary features per node."""
     generator = np.random.default_rng(seed)
     ends = generator.integers(0, nodes, (2, nodes * degree // 2))
     ends = np.concatenate([ends, ends[::-1]], axis=1)
@@ -58,27 +58,27 @@ def random_graph(nodes: int, degree: int = 10, features: int = 256, seed: int = 
 
 
 class Step:
-    """One training step, masking and optimiser included, of the library or of a contender."""
+    """A training step of the library or of a contender, including masking and the optimiser."""
 
     def __init__(self, contender: str, graph: sf.Graph, config: sf.SeeGeraConfig) -> None:
         model = sf.SeeGera(graph, config)
         self.module = {"seegera_fast": lambda: model, "dense": lambda: Dense(model, graph)}.get(
             contender, lambda: Sparse(model, graph)
         )()
-        self.graph, self.own, self.steps = graph, contender == "seegera_fast", 0
+        self.graph, self.ours, self.steps = graph, contender == "seegera_fast", 0
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=1e-3, fused=contender != "dense")
 
     def __call__(self) -> float:
         self.optimizer.zero_grad()
         self.steps += 1
-        loss = self.module(self.graph, seed=self.steps).loss if self.own else self.module(*self.module.prepare())
+        loss = self.module(self.graph, seed=self.steps).loss if self.ours else self.module(*self.module.prepare())
         loss.backward()
         self.optimizer.step()
         return float(loss)
 
 
 def check_same_numbers(graph: sf.Graph, config: sf.SeeGeraConfig) -> None:
-    """Loss and gradients of the three, from the same weights and draws, without masks and dropout.
+    """Compares loss and gradients of library and contenders, for the same weights and draws, without masks and dropout.
 
     Raises:
         RuntimeError: they differ.
@@ -119,7 +119,7 @@ def medians(
 
 
 def peak_of(code: str, timeout: float = 900) -> dict[str, float]:
-    """Runs code that calls ``measure(call)`` in a process of its own; gives seconds and bytes above the start."""
+    """Runs code that calls ``measure(call)`` in a new process; returns seconds, and bytes above the start."""
     header = "import sys; sys.path.insert(0, sys.argv[1])\nfrom steps import *\n"
     answer = subprocess.run(
         [sys.executable, "-c", header + code, str(Path(__file__).parent)],
@@ -135,10 +135,10 @@ def peak_of(code: str, timeout: float = 900) -> dict[str, float]:
 
 
 def measure(call: Callable[[], object]) -> None:
-    """Prints the seconds of a call, the resident bytes it added at its highest, and the highest of all."""
+    """Prints the seconds of a call, the resident bytes that it added at its peak, and the peak itself."""
     gc.collect()
     with contextlib.suppress(OSError):
-        # Linux forgets the highest mark so far, that of the imports and of reading the data.
+        # Resets the peak of the process on Linux, so that imports and reading the data don't count.
         Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     start = time.perf_counter()
@@ -149,7 +149,7 @@ def measure(call: Callable[[], object]) -> None:
 
 
 def _status(field: str) -> int:
-    """Bytes, from /proc/self/status where there is one."""
+    """A field of /proc/self/status in bytes, on systems that have that file."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(field):

@@ -1,4 +1,4 @@
-"""Fails where a page of the site has a link that leads nowhere, or fetches something from outside.
+"""Checks that all links of the site have a target, and that its pages fetch nothing from other sites.
 
 python tools/check_site.py build/site
 """
@@ -10,13 +10,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# What a browser fetches by itself, and the attribute with its address. A link in the text may lead outside.
+# Elements that a browser fetches by itself, and their attribute with the address. Links in the text may be to other
+# sites.
 FETCHED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src"}
 CODE = ("pre", "code", "script", "style")
 
 
 class Page(HTMLParser):
-    """The anchors of a page, its links, and what a browser fetches for it."""
+    """The anchors of a page, its links, and the addresses that a browser fetches for it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -40,15 +41,15 @@ class Page(HTMLParser):
         self._code -= tag in CODE
 
     def handle_data(self, data: str) -> None:
-        # What is left of [text][target] where the target is not known.
+        # Markdown leaves [text][target] in the page if the target is not known.
         if not self._code and "][" in data:
             self.unresolved.append(data.strip())
 
 
 def faults(folder: Path) -> list[str]:
-    """A line for each link that leads nowhere."""
+    """A line for each faulty link or address."""
     pages = {path: Page(path) for path in sorted(folder.rglob("*.html"))}
-    # Links of the page for addresses that are not there start at the root of a server.
+    # The links of the page 404.html start at the root of a server.
     pages.pop(folder / "404.html", None)
     found = []
     for path, page in pages.items():

@@ -1,11 +1,11 @@
-"""Holds two builds of the package side by side: bits of every operation, loss and gradients of 48 configurations.
+"""Compares two builds of the package: the bits of every operation, and loss and gradients of 48 configurations.
 
     python tools/compare_builds.py OLD NEW
 
-OLD and NEW are checkouts with their libraries built in place. Each runs in a process of its own. An operation has to
-give the same bits, values and gradients, on the CPU kernels and, where Triton is installed, on Triton's interpreter; a
-loss in float64 the same number within 1e-12 of its size, and its gradients within 1e-10. Exit status 1 where one does
-not. An operation that OLD does not have is listed and not compared.
+OLD and NEW are checkouts with their libraries built in place. Each runs in a separate process. The values and gradients
+of an operation must have the same bits, on the CPU kernels and, if Triton is installed, on Triton's interpreter. The
+losses, in float64, may have a relative difference of 1e-12, and their gradients one of 1e-10. The exit status is 1 if
+something differs more. An operation that OLD does not have is listed and not compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def normal(*shape: int, seed: int = 0) -> Any:
 
 
 def make_graph(num_nodes: int, num_features: int, share: float, dtype: Any) -> Any:
-    """A random graph with a hub and a node without edges; features with negative values, an empty row and column."""
+    """A random graph with a hub, a node without edges, and features with negative values, an empty row and column."""
     import numpy as np
 
     import seegera_fast as sf
@@ -47,7 +47,7 @@ def make_graph(num_nodes: int, num_features: int, share: float, dtype: Any) -> A
 
 
 def calls(graph: Any) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
-    """(operation, arguments, those with a gradient), over sizes and options."""
+    """Yields (operation, arguments, names of the arguments with a gradient) for several sizes and options."""
     n, l = graph.num_nodes, graph.num_features
     x, a = graph.features, graph.propagation
     for width, draws in ((1, 1), (7, 3), (33, 2)):
@@ -109,7 +109,7 @@ def calls(graph: Any) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
 
 
 def digest(tensors: list[Any]) -> str:
-    """Of the bits of tensors."""
+    """A digest of the bits of tensors."""
     total = hashlib.sha256()
     for tensor in tensors:
         total.update(str((tensor.dtype, tuple(tensor.shape))).encode())
@@ -182,7 +182,7 @@ def run_models() -> dict[str, dict[str, Any]]:
 
 
 def collect(tree: Path, backend: str) -> dict[str, Any]:
-    """What a tree gives, in a process of its own; ``backend``: of the operations, or "models"."""
+    """The results of a checkout, computed in a new process; ``backend``: that of the operations, or "models"."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "TRITON_INTERPRET": "1" if backend == "triton" else "0"}
     command = [sys.executable, str(Path(__file__).resolve()), "--collect", backend]
     run = subprocess.run(command, env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True)
@@ -190,13 +190,13 @@ def collect(tree: Path, backend: str) -> dict[str, Any]:
 
 
 def distance(old: list[float], new: list[float]) -> float:
-    """The largest difference, over the largest number of the old ones."""
+    """The largest difference, divided by the largest magnitude of the old numbers."""
     largest = max(map(abs, old))
     return max(abs(a - b) for a, b in zip(old, new, strict=True)) / (largest or 1.0)
 
 
 def compare(old: Path, new: Path, backends: list[str]) -> bool:
-    """Prints what differs; whether nothing does."""
+    """Prints what differs, and returns whether nothing does."""
     same = True
     for backend in backends:
         before, after = collect(old, backend), collect(new, backend)

@@ -1,8 +1,8 @@
-"""What imports what in the package, and whether that goes down only; and which source files are too long.
+"""Checks that the package's imports only go down from layer to layer, and that no source file is too long.
 
 python tools/house.py
 
-draws the imports, layer by layer, and says what is wrong; its exit status is 1 where something is.
+draws the imports, layer by layer, and prints what is wrong. The exit status is 1 if something is wrong.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "seegera_fast"
-# From the top down: a module may import those of its own layer and of those below. A name stands for a module, or for
-# a folder with all that is in it but what has a name of its own; "__init__" for the package, whose names are for users.
+# The layers from the top down. A module may import modules of its layer and of the layers below. A name is a module, or
+# a folder with all its modules except those that are named here too. "__init__" is the package itself.
 LAYERS = (
     ("__init__", "__main__"),
     ("command",),
@@ -29,7 +29,7 @@ LAYERS = (
     ("kernels",),
     ("reference",),
     ("checks", "backends", "registry"),
-    # What the columns tell Python: layouts, costs.
+    # What the kernels tell Python: layouts and costs.
     ("kernels.cpu", "kernels.triton.costs"),
     ("graph", "sparse_matrix", "convert", "seeds", "sampling", "costs"),
     ("support", "version"),
@@ -38,14 +38,14 @@ HEIGHT = {name: -number for number, layer in enumerate(LAYERS) for name in layer
 SOURCES = ("bench", "kernels", "seegera_fast", "tools", "setup.py")
 SUFFIXES = (".py", ".h", ".cpp", ".cu", ".cuh")
 MOST_LINES = 450
-# Files that a program writes may be as long as they come out.
+# Files that a program writes. They may have any length.
 GENERATED: tuple[str, ...] = ()
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """The modules by name, without the package's; a folder's name is that of its ``__init__.py``.
+    """The modules, by name without the package's name. A folder's ``__init__.py`` has the name of the folder.
 
-    In a checkout the launchers of kernels lie beside the package, though they are imported from it.
+    In a checkout the launchers of kernels are in a folder beside the package, though they are imported from it.
     """
     found = {}
     for top in (root / PACKAGE, root / "kernels"):
@@ -57,9 +57,9 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(root: Path) -> dict[str, set[str]]:
-    """Module -> the modules that it imports, anywhere in its text: in a function and for type checkers, too.
+    """Module -> the modules that it imports, including imports in functions and for type checkers.
 
-    What is imported by a name that is put together while the program runs is not seen.
+    Imports of names that are computed at run time are not found.
     """
     known = modules(root)
     return {name: _imported(name, path, known) - {name} for name, path in known.items()}
@@ -67,8 +67,8 @@ def imports(root: Path) -> dict[str, set[str]]:
 
 def _imported(name: str, path: Path, known: dict[str, Path]) -> set[str]:
     found = set()
-    own = [] if name == "__init__" else name.split(".")
-    package = own if path.name == "__init__.py" else own[:-1]
+    parts = [] if name == "__init__" else name.split(".")
+    package = parts if path.name == "__init__.py" else parts[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             targets = [alias.name.split(".") for alias in node.names]
@@ -84,21 +84,21 @@ def _imported(name: str, path: Path, known: dict[str, Path]) -> set[str]:
 
 
 def _module(parts: list[str], known: dict[str, Path]) -> str:
-    """The module that a dotted name is, or that it is a name of."""
+    """The module that has a dotted name, or that defines the name's last part."""
     while parts and ".".join(parts) not in known:
         parts = parts[:-1]
     return ".".join(parts) or "__init__"
 
 
 def _part(module: str) -> str:
-    """The name in LAYERS that a module belongs to; its first one where there is none."""
+    """The name in LAYERS that a module belongs to; the first part of the module's name if there is none."""
     names = module.split(".")
     prefixes = (".".join(names[:length]) for length in range(len(names), 0, -1))
     return next((prefix for prefix in prefixes if prefix in HEIGHT), names[0])
 
 
 def wrong_imports(graph: dict[str, set[str]]) -> list[str]:
-    """Modules in no layer, imports that go up, and circles of the others."""
+    """A line for each module in no layer, each import that goes up, and each circle of the other imports."""
     faults = [f"{module}: is in no layer" for module in graph if _part(module) not in HEIGHT]
     left: dict[str, set[str]] = {}
     for module, targets in graph.items():
@@ -111,14 +111,14 @@ def wrong_imports(graph: dict[str, set[str]]) -> list[str]:
             graphlib.TopologicalSorter(left).prepare()
             return faults
         except graphlib.CycleError as error:
-            # Each module of the list is imported by the next one, and the first is the last.
+            # Each module in the list is imported by the next one, and the last is the first one again.
             circle = error.args[1][::-1]
             faults.append(f"circle: {' imports '.join(circle)}")
             left[circle[0]].remove(circle[1])
 
 
 def long_files(root: Path) -> list[str]:
-    """Source files that are too long; tests and generated files are left out."""
+    """A line for each source file that is too long, except tests and generated files."""
     faults = []
     for top in SOURCES:
         paths = [root / top] if (root / top).is_file() else sorted((root / top).rglob("*"))
@@ -132,12 +132,12 @@ def long_files(root: Path) -> list[str]:
 
 
 def faults(root: Path = ROOT) -> list[str]:
-    """All that is wrong, a line each."""
+    """A line for each fault of either kind."""
     return wrong_imports(imports(root)) + long_files(root)
 
 
 def drawing(root: Path = ROOT) -> str:
-    """The layers from the top down, and what each module or folder in them imports from other ones."""
+    """Draws the layers from the top down, and what each of their modules or folders imports from others."""
     arrows: dict[str, set[str]] = {}
     for module, targets in imports(root).items():
         arrows.setdefault(_part(module), set()).update(map(_part, targets))

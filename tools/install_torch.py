@@ -1,11 +1,11 @@
-"""Install torch into the running Python's environment, and say first what will be fetched.
+"""Install torch into the running Python's environment, and print first what will be downloaded.
 
-A torch that is new enough and importable is kept. Where an NVIDIA GPU is present, pip's default build is taken. Where
-there is none, the newest CPU build in pip's own sources is taken; if they hold no CPU build, the size of the CUDA build
-is told before anything is fetched, and a person at a terminal is asked.
+A torch that is new enough and importable is kept. On a machine with an NVIDIA GPU, pip's default build is installed. On
+a machine without one, the newest CPU build in pip's configured sources is installed. If they have no CPU build, the
+size of the CUDA build is printed before the download, and a person at a terminal is asked.
 
-SEEGERA_TORCH_CUDA=0 refuses a CUDA build on a machine without a GPU (exit status 3); =1 takes it without a question.
-Uses the standard library only, and pip 22 or later.
+On a machine without a GPU, SEEGERA_TORCH_CUDA=0 refuses a CUDA build (exit status 3), and =1 installs it without a
+question. This script uses the standard library only, and pip 22 or later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def say(text: str) -> None:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers in front of a version: "2.13.0+cpu" and "2.13.0a0" give (2, 13, 0); () if it starts with none."""
+    """The numbers at the start of a version: (2, 13, 0) for "2.13.0+cpu" and "2.13.0a0"; () if there are none."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, match.group().split("."))) if match else ()
 
@@ -44,13 +44,13 @@ def versions_in_index(output: str) -> list[str]:
 
 
 def versions_in_refusal(output: str) -> list[str]:
-    """The versions that pip names when it finds none that fits: "... (from versions: 2.12.0, 2.13.0+cpu)"."""
+    """The versions that pip lists if no version fits: "... (from versions: 2.12.0, 2.13.0+cpu)"."""
     match = re.search(r"\(from versions:(.*?)\)", output, re.DOTALL)
     return [word for word in re.split(r"[,\s]+", match.group(1)) if release(word)] if match else []
 
 
 def newest_cpu_build(versions: list[str]) -> str | None:
-    """The newest version that is marked as a CPU build and new enough, or None."""
+    """The newest version that is a CPU build and new enough; None: there is none."""
     return max((v for v in versions if is_cpu_build(v) and release(v) >= MINIMUM), key=release, default=None)
 
 
@@ -59,13 +59,13 @@ def pip(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 
 def versions_in_sources() -> list[str]:
-    """Every torch version that pip's configured sources offer for this Python; [] where pip could not tell."""
+    """Every torch version that pip's configured sources have for this Python; [] if pip could not tell."""
     answer = pip("index", "versions", "torch", capture_output=True)
     versions = versions_in_index(answer.stdout) if answer.returncode == 0 else []
     if versions:
         return versions
-    # `pip index` may change or go; asking for a version that does not exist makes pip list those that do. A
-    # configured constraint on torch would turn that list into another message.
+    # `pip index` is experimental. Without it, a request for a version that does not exist makes pip list those that
+    # do, unless a constraint on torch is configured.
     environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
     answer = pip("install", "--no-deps", "--ignore-installed", "torch==0", capture_output=True, env=environment)
     return versions_in_refusal(answer.stderr + answer.stdout)
@@ -87,14 +87,14 @@ def has_nvidia_gpu() -> bool:
 
 
 def installed_torch() -> tuple[str | None, str]:
-    """The version of the torch that imports here, or None; and the last line of the error of one that does not."""
+    """The version of the torch that can be imported here, or None, and the last line of an error of the import."""
     script = (
         "import importlib.util, sys\n"
         f"if importlib.util.find_spec('torch') is None: sys.exit({EXIT_ABSENT})\n"
         "import torch\n"
         "print(torch.__version__)"
     )
-    # Its own process: a broken build can end the process that imports it.
+    # In a new process, because a broken build can crash the process that imports it.
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     if answer.returncode == 0 and answer.stdout.strip():
         return answer.stdout.split()[-1], ""
@@ -104,7 +104,7 @@ def installed_torch() -> tuple[str | None, str]:
 
 
 def may_fetch_cuda(versions: list[str], choice: str) -> bool:
-    """Say what is about to be fetched on a machine without a GPU; True to go on. `choice` is "", "0" or "1"."""
+    """Print what will be downloaded on a machine without a GPU, and return whether to. `choice` is "", "0" or "1"."""
     newest = max(versions, key=release, default="of a version that pip could not list")
     say("no NVIDIA GPU was found, and pip's sources list no CPU build of torch for this Python.")
     say(
@@ -132,20 +132,20 @@ def may_fetch_cuda(versions: list[str], choice: str) -> bool:
 
 
 def requirement_with_gpu() -> str:
-    """What to ask pip for on a machine with a GPU: the newest build, but no CPU build where there are others."""
+    """The requirement for pip on a machine with a GPU: the newest build, but no CPU build if there are others."""
     versions = [v for v in versions_in_sources() if release(v) >= MINIMUM]
     cpu = [v for v in versions if is_cpu_build(v)]
     return ",".join([REQUIREMENT, *(f"!={v}" for v in cpu if len(cpu) < len(versions))])
 
 
 def requirement_without_gpu(choice: str) -> str | None:
-    """What to ask pip for on a machine without a GPU; None where the user does not want a CUDA build."""
+    """The requirement for pip on a machine without a GPU; None: the user does not want a CUDA build."""
     versions = versions_in_sources()
     cpu = newest_cpu_build(versions)
     if cpu is not None:
         say(f"no NVIDIA GPU was found; installing the CPU build {cpu}.")
         return f"torch=={cpu}"
-    # Since 2.11 the default wheels for Linux need CUDA on x86-64 and aarch64 alike; those of other systems do not.
+    # Since 2.11 the default wheels need CUDA on Linux, for x86-64 and aarch64, but not on other systems.
     if sys.platform != "linux":
         say("installing pip's default build, a CPU build on this system.")
         return REQUIREMENT

@@ -1,8 +1,8 @@
-"""Make the project's virtual environment with the Python that runs this: `python make_venv.py FOLDER`.
+"""Make the project's virtual environment with the Python that runs this script: `python make_venv.py FOLDER`.
 
-A torch that this Python can already use stays in use: the environment then sees the packages installed beside it.
-`python make_venv.py --probe` makes nothing. It exits 0 where this Python can make an environment, and prints "torch"
-if it has such a torch, "plain" if not.
+If this Python already has a usable torch, the environment uses it and can import all packages of this Python.
+`python make_venv.py --probe` makes nothing. It exits with 0 if this Python can make an environment, and prints "torch"
+if it has a usable torch, else "plain".
 """
 
 import os
@@ -19,7 +19,7 @@ def has_usable_torch():
         "numbers = [int(n) for n in torch.__version__.split('+')[0].split('.')[:2]]\n"
         "sys.exit(numbers < [int(n) for n in sys.argv[1].split('.')])"
     )
-    # Its own process: a broken build can end the process that imports it.
+    # In a new process, because a broken build can crash the process that imports it.
     answer = subprocess.run(
         [sys.executable, "-c", script, MINIMUM_TORCH], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -36,7 +36,8 @@ def make(folder):
         folder, system_site_packages=keep_torch and not nested, with_pip=True, clear=True, symlinks=os.name != "nt"
     )
     if keep_torch and nested:
-        # A virtual environment's own packages are not the system's: a .pth file makes them seen.
+        # If this Python is itself in a virtual environment, system_site_packages does not include its packages. A .pth
+        # file adds them.
         inside = sysconfig.get_path("purelib", vars={"base": folder, "platbase": folder})
         outside = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
         with open(os.path.join(inside, "packages_of_outer_environment.pth"), "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What mkdocs needs besides mkdocs.yml: the pages under their paths in the repository, and docstrings as Markdown."""
+"""Hooks of mkdocs: they add the pages, under their paths in the repository, and convert docstrings to Markdown."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SOURCES = (
     "bench/results/*/*.md",
     "bench/results/*/*.png",
 )
-# Files that a page links to and that are no page.
+# Files that pages link to and that are not pages.
 ATTACHED = ("LICENSE", "CITATION.cff")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The files of the site: those of the repository, instead of those of docs_dir, and the theme's."""
+    """Replaces the files of docs_dir by the files of the repository that belong to the site."""
     for file in [*files.documentation_pages(), *files.media_files()]:
         if file.src_dir == config.docs_dir:
             files.remove(file)
@@ -38,10 +38,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 class Docstrings(griffe.Extension):
-    """Reads the package as Python does, and its docstrings as Markdown."""
+    """Makes griffe resolve names like Python does, and converts docstrings to Markdown."""
 
     def on_package(self, *, pkg: griffe.Module, **_: object) -> None:
-        # ops.gcn is a file and, after the import in ops/__init__.py, the function in it.
+        # ops.gcn is a module for griffe. In Python it is the function of that name, see ops/__init__.py.
         for package in (pkg, *pkg.modules.values()):
             for name, module in list(package.modules.items()):
                 if name in module.functions:
@@ -53,10 +53,10 @@ class Docstrings(griffe.Extension):
 
 
 def as_markdown(docstring: str) -> str:
-    """What griffe's reader of Google's style does not know."""
-    # Sphinx's roles, such as :func:`names`, are links to what they name; a module has no entry.
+    """Converts what griffe's parser for Google's style does not know."""
+    # Sphinx's roles, such as :func:`names`, become links; modules have no entry to link to.
     text = re.sub(r":mod:`([^`]+)`", r"`\1`", docstring)
     text = re.sub(r":\w+:`([^`]+)`", r"[`\1`][\1]", text)
     text = re.sub(r"^( *)Example:$", r"\1Examples:", text, flags=re.MULTILINE)
-    # "valid, test: ratios" describes two arguments: what follows a space would be read as the type of the first.
+    # "valid, test: ratios" describes two arguments. With a normal space, griffe would take "test" for a type.
     return re.sub(r"^ +\w+(?:, \w+)+: ", lambda names: names[0].replace(", ", ",\u00a0"), text, flags=re.MULTILINE)

@@ -1,10 +1,10 @@
-"""Puts faults into a copy of the project, one at a time, and says which of them the tests catch.
+"""Puts faults into a copy of the project, one at a time, and prints which of them the tests catch.
 
 python tools/mutations.py [--only NAME ...] [--json FILE]
 
-The faults are in mutations.toml beside this file. Each is a snippet that is found exactly once in the sources, what
-takes its place, and the tests that should fail then. What these tests make of the unchanged copy is asked first: a
-fault counts as caught where they pass without it and fail with it. The exit status is 1 where one is not caught.
+The faults are in mutations.toml beside this file. Each is a snippet that is found exactly once in the sources, its
+replacement, and the tests that should fail with it. A fault is caught if these tests pass on the unchanged copy, which
+is tested first, and fail with the fault. The exit status is 1 if a fault is not caught.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TABLE = Path(__file__).with_suffix(".toml")
 SOURCES = ("kernels", "seegera_fast")
 SUFFIXES = (".py", ".cpp", ".h", ".cu", ".cuh")
 COLUMNS = ("cpu", "cuda", "triton", "reference", "model")
-# Runs the compiler. With a fault in the sources it compiles for the base instruction set alone, which the tests of that
-# fault then ask for; the objects for the others stay as they are.
+# This script runs the compiler. With a fault in the sources it compiles for the base instruction set only, which the
+# tests of that fault use. The objects for the other instruction sets stay as they are.
 LAUNCHER = """#!/bin/sh
 if [ -n "$SEEGERA_FAULT" ]; then
     case " $* " in *" -DSEEGERA_ISA=base "*) ;; *" -DSEEGERA_ISA="*)
@@ -43,7 +43,7 @@ if [ -n "$SEEGERA_FAULT" ]; then
 fi
 exec "$@"
 """
-# A kernel that is wrong may never end.
+# Seconds after which tests are ended, because a wrong kernel may run forever.
 LIMIT = 900
 
 
@@ -52,10 +52,10 @@ class Mutation:
     """One fault.
 
     Attributes:
-        kind: what sort of fault it is: a sign, a wrong factor, a transposed index.
+        kind: the kind of fault, such as a sign, a wrong factor or a transposed index.
         column: where it is: one of COLUMNS.
-        text: found exactly once in the sources.
-        replacement: what takes its place.
+        text: the snippet, which is found exactly once in the sources.
+        replacement: the text that replaces the snippet.
         tests: arguments of pytest; patterns of files begin with "tests/".
         env: environment variables of the tests.
     """
@@ -68,13 +68,13 @@ class Mutation:
     tests: str
     env: dict[str, str] = field(default_factory=dict)
 
-    def place(self, tree: Path) -> Path:
+    def file(self, tree: Path) -> Path:
         """The file that holds the snippet."""
         files = (path for folder in SOURCES for path in sorted((tree / folder).rglob("*")) if path.suffix in SUFFIXES)
         found = [(path, count) for path in files if (count := path.read_text().count(self.text))]
         if sum(count for _, count in found) != 1:
-            places = ", ".join(f"{path.relative_to(tree)} ({count})" for path, count in found) or "no file"
-            raise SystemExit(f"{self.name}: its text is in {places}, want it exactly once; change mutations.toml")
+            names = ", ".join(f"{path.relative_to(tree)} ({count})" for path, count in found) or "no file"
+            raise SystemExit(f"{self.name}: its text is in {names}, want it exactly once; change mutations.toml")
         return found[0][0]
 
     def command(self, tree: Path) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def bring(source: Path, target: Path) -> None:
-    """Copies a file that differs; its time is then new, so that what was built from it is built again."""
+    """Copies a file if it differs. Its new time makes a build compile it again."""
     if not target.is_file() or target.read_bytes() != source.read_bytes():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
@@ -123,11 +123,11 @@ class Copy:
         self.folder, self.trusting = folder, trusting
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*SOURCES, "tests", "tools", "bench", "docs"):
-            wanted = {path.relative_to(source) for path in files_of(source / name)}
+            paths = {path.relative_to(source) for path in files_of(source / name)}
             for path in files_of(folder / name):
-                if path.relative_to(folder) not in wanted:
+                if path.relative_to(folder) not in paths:
                     path.unlink()
-            for path in wanted:
+            for path in paths:
                 bring(source / path, folder / path)
         for path in source.iterdir():
             if path.is_file():
@@ -139,7 +139,7 @@ class Copy:
         self.library: tuple[Path, bytes] | None = None
 
     def run(self, command: list[str], env: dict[str, str]) -> tuple[int, str, float]:
-        """Exit status, output and seconds; status -SIGKILL where it took too long."""
+        """Runs a command; returns exit status, output and seconds. The status is -SIGKILL if it took too long."""
         unset = ("SEEGERA_NATIVE", "SEEGERA_ISA", "TRITON_INTERPRET")
         base = {name: value for name, value in os.environ.items() if name not in unset}
         path = os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", "")])
@@ -168,8 +168,11 @@ class Copy:
             raise SystemExit(f"the native build failed:\n{output[-4000:]}")
 
     def begin(self, *, compiling: bool) -> None:
-        """Builds the unchanged library and keeps it, or takes the tree's where no fault is in it; makes sure that the
-        copy is what its tests import."""
+        """Prepares the unchanged library, and checks that the tests import the copy.
+
+        Args:
+            compiling: whether some faults are in the library, so that it has to be built here.
+        """
         libraries = list((self.folder / "seegera_fast").glob("_C.*so"))
         if compiling or not libraries:
             self.build()
@@ -185,7 +188,7 @@ class Copy:
         return self.run([sys.executable, "-m", "pytest", *options, *arguments], env)
 
     def judge(self, mutation: Mutation) -> dict[str, object]:
-        path, arguments = mutation.place(self.folder), mutation.command(self.folder)
+        path, arguments = mutation.file(self.folder), mutation.command(self.folder)
         compiled = path.relative_to(self.folder).parts[:2] == ("kernels", "cpu")
         env = {**({"SEEGERA_ISA": "base"} if compiled else {}), **mutation.env}
         key = (arguments, tuple(sorted(env.items())))
@@ -203,10 +206,10 @@ class Copy:
             path.write_text(original)
             if compiled and self.library is not None:
                 library, content = self.library
-                # By rename: the one in use may be loaded.
+                # By renaming, because a process may have loaded the old file.
                 library.with_suffix(".new").write_bytes(content)
                 library.with_suffix(".new").replace(library)
-        # Without a test or with unknown options nothing was asked.
+        # pytest found no test, or did not understand its arguments.
         if status in (3, 4, 5):
             raise SystemExit(f"{mutation.name}: pytest ends with {status}:\n{output[-4000:]}")
         failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
@@ -238,11 +241,11 @@ def main() -> int:
         mutations = [m for m in mutations if any(fnmatch.fnmatch(m.name, pattern) for pattern in options.only)]
         if not mutations:
             parser.error(f"--only: no name is like {' or '.join(options.only)}")
-    # All of them first: the run takes long.
+    # All snippets are looked up first, because a run takes long.
     for mutation in mutations:
-        place, _ = mutation.place(tree), mutation.command(tree)
+        path, _ = mutation.file(tree), mutation.command(tree)
         if options.list:
-            print(f"{mutation.name:34} {mutation.kind:18} {place.relative_to(tree)}")
+            print(f"{mutation.name:34} {mutation.kind:18} {path.relative_to(tree)}")
     if options.list:
         return 0
     copy = Copy(tree, (options.scratch or tree / "build" / "mutations").resolve(), options.trusting)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command and says how long it took. usage: phase.sh NAME COMMAND [ARGUMENT...]
+# Runs a command and prints how long it took. usage: phase.sh NAME COMMAND [ARGUMENT...]
 name=$1
 shift
 printf '\n== %s\n' "$name"
