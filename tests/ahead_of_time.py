@@ -1,9 +1,10 @@
-"""Compiles the GPU kernels where there is no GPU, and reads off what they take: registers, and memory for spilled ones.
+"""Compiles the GPU kernels without a GPU, and checks the registers and the memory that they need.
 
-What they may take is in resources.json beside this file. The rule: no spilled registers, ever; no more shared memory
-than SHARED; with the compilers that wrote the table no more registers than it says, with others, who allocate
-differently, half as many again.
-``python tests/ahead_of_time.py`` writes the table anew.
+The table resources.json beside this file has the registers of each kernel. A kernel must have no spilled registers, and
+no more shared memory than SHARED. With the compilers that wrote the table it must have no more registers than the table
+says. With other compilers, which allocate differently, it may have half as many again.
+
+``python tests/ahead_of_time.py`` writes the table again.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ TABLE = Path(__file__).with_name("resources.json")
 ARCHITECTURES = ("sm_80", "sm_90")
 CUDA_SOURCES = {path.stem: path for path in sorted((ROOT / "kernels" / "cuda").glob("*.cu"))}
 _TRITON = sorted(path.stem for path in (ROOT / "kernels" / "triton").glob("*.py") if path.stem != "__init__")
-# A part of an operation, <operation>_<part>.py, is listed by its operation.
+# The kernels of a part, <operation>_<part>.py, are listed by the operation.
 TRITON_MODULES = tuple(name for name in _TRITON if not any(name.startswith(f"{other}_") for other in _TRITON))
 
-# Bytes of shared memory that a block may take on the cards that have the least of it, sm_86, sm_89 and sm_120: 99 of
-# the 100 KB of a multiprocessor. The architectures above have 163 and 227, so they alone would not show what such a
-# card cannot launch.
+# The largest shared memory of a block, in bytes, on the cards with the least of it, sm_86, sm_89 and sm_120: 99 of the
+# 100 KB of a multiprocessor. The architectures above have 163 and 227 KB, so they would not show what such a card
+# cannot launch.
 SHARED = 99 * 1024
 
-# Kernel -> architecture -> {"registers": of a thread, "spilled": bytes of its memory that stand in for registers}; of
-# a Triton kernel also "shared": bytes of a block. What nvcc compiles here has no more than 48 KB, or is an error.
+# Kernel -> architecture -> {"registers": registers of a thread, "spilled": bytes of a thread's spilled registers}. A
+# Triton kernel also has "shared": shared memory of a block in bytes. nvcc refuses kernels with more than 48 KB.
 Resources = dict[str, dict[str, dict[str, int]]]
 
 
 @functools.cache
 def find_nvcc() -> str | None:
-    """The CUDA compiler: that of CUDACXX, of CUDA_HOME, or on the path; None where there is none."""
+    """The CUDA compiler: that of CUDACXX, of CUDA_HOME, or on PATH; None: there is none."""
     home = os.environ.get("CUDA_HOME")
     wanted = (os.environ.get("CUDACXX"), home and f"{home}/bin/nvcc", "nvcc")
     return next(filter(None, (shutil.which(name) for name in wanted if name)), None)
 
 
 def has_triton() -> bool:
-    """Whether Triton is installed. Does not import it: it reads TRITON_INTERPRET when it is imported."""
+    """Whether Triton is installed. It is not imported here, because it reads TRITON_INTERPRET when it is imported."""
     return importlib.util.find_spec("triton") is not None
 
 
 def run(command: Iterable[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command that has ended well, with what it printed; RuntimeError with all of that where it failed."""
+    """Runs a command and captures its output. If it fails, a RuntimeError has the output."""
     done = subprocess.run(list(command), env={**os.environ, **environment}, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{done.args} ended with status {done.returncode}\n{done.stdout}\n{done.stderr}")
@@ -63,7 +64,7 @@ def run(command: Iterable[str | Path], **environment: str) -> subprocess.Complet
 
 
 def run_python(*arguments: str | Path, **environment: str) -> str:
-    """What a Python script prints; it imports from where this process imports."""
+    """The output of a Python script, which has the module search path of this process."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return run([sys.executable, *arguments], PYTHONPATH=path, **environment).stdout
 
@@ -121,7 +122,7 @@ def _compile_triton(operation: str) -> Resources:
     resources: Resources = {}
     for label, kernel, signature, constants, options in module.ahead_of_time():
         types = {name: kind.removesuffix(":16") for name, kind in signature.items()}
-        # The launcher of Triton finds pointers aligned to 16 bytes, as torch allocates, and sizes divisible by 16.
+        # Triton's launcher compiles for pointers aligned to 16 bytes, as torch allocates, and sizes divisible by 16.
         aligned = [name for name, kind in signature.items() if kind.startswith("*") or kind.endswith(":16")]
         source = ASTSource(
             kernel,
@@ -136,7 +137,7 @@ def _compile_triton(operation: str) -> Resources:
                 file.write(compiled.asm["cubin"])
                 file.flush()
                 usage = dict(re.findall(r"(\w+):(\d+)", run([reader, "-res-usage", file.name]).stdout))
-            # The stack of a kernel holds nothing but spilled registers.
+            # The stack of a kernel holds only spilled registers.
             spilled = int(usage["STACK"]) + int(usage["LOCAL"])
             entry = resources.setdefault(f"{kernel.fn.__name__} {label}", {})
             shared = compiled.metadata.shared
@@ -145,7 +146,7 @@ def _compile_triton(operation: str) -> Resources:
 
 
 def problems(compiler: str, operation: str, measured: Resources) -> list[str]:
-    """Where the kernels of an operation break the rule. ``compiler``: "nvcc" or "triton"."""
+    """A line for each kernel of an operation that needs too much. ``compiler``: "nvcc" or "triton"."""
     table = json.loads(TABLE.read_text())
     version = {"nvcc": nvcc_version, "triton": triton_version}[compiler]()
     known = table["versions"][compiler]
@@ -174,7 +175,7 @@ def problems(compiler: str, operation: str, measured: Resources) -> list[str]:
 
 
 def write_table() -> None:
-    """Compiles everything and replaces the table. Needs both compilers; refuses a kernel that is against the rule."""
+    """Compiles everything and replaces the table. Needs both compilers; a kernel that needs too much is an error."""
     table = {"versions": {"nvcc": nvcc_version(), "triton": triton_version()}}
     for compiler, operations, build in (
         ("nvcc", CUDA_SOURCES, compile_cuda),

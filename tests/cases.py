@@ -1,4 +1,4 @@
-"""Graphs, features, shapes and memory layouts that the tests share. All in float64 and small enough to be quick."""
+"""Graphs, features, shapes and memory layouts that the tests share. They are in float64, and small."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seegera_fast import Graph, SparseMatrix
 
 DTYPES = (torch.float32, torch.float64)
 
-# Widths of the last dimension: one, odd, just past a vector register, and the paper's.
+# Widths of the last dimension: 1, an odd one, one more than a vector register holds, and the paper's.
 WIDTHS = (1, 7, 33, 512)
 
 # (J, K): importance samples and extra draws of the mixture.
@@ -97,7 +97,7 @@ def large_graph(num_nodes: int = 700, num_columns: int = 90) -> Graph:
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
-    """Normal numbers in float64, the same at every call."""
+    """Normal numbers in float64, the same in every call."""
     return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -105,10 +105,10 @@ LAYOUTS = ("transposed", "gaps", "shifted", "broadcast")
 
 
 def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """The values of a tensor in another place and order in memory.
+    """A tensor with the same values and another layout in memory.
 
     "transposed": the first and last dimensions swapped; "gaps": every second element of a larger tensor; "shifted":
-    one element past an aligned address; "broadcast": stride 0 over the dimensions of size 1 (else as it is).
+    one element past an aligned address; "broadcast": stride 0 in the dimensions of size 1, if there are any.
     """
     if layout == "transposed":
         return tensor.transpose(0, -1).contiguous().transpose(0, -1)

@@ -1,10 +1,10 @@
-"""Failures in the shared helpers are explained like those in the tests; which tests share a process."""
+"""Explains failed assertions of the helper modules too, and says which tests share a process."""
 
 import pytest
 
 pytest.register_assert_rewrite("cases", "contract", "slow", "tolerances")
 
-# Files whose tests share what takes long to make: a build, or the results of a process of its own.
+# Files whose tests share something that takes long to make: a build, or the results of another process.
 TOGETHER = (
     "test_packaging.py",
     "test_cuda_on_cpu.py",
@@ -29,6 +29,6 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of several processes none is left alone with a long test at the end: these come first."""
+    """Long tests come first, so that at the end no process is still busy with a long test while the others wait."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)

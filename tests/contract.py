@@ -1,4 +1,4 @@
-"""What every operation promises, in every column: one class of tests, which each test_<operation>.py fills in."""
+"""Tests that every operation passes on every backend: a class that each test_<operation>.py makes a subclass of."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Arguments = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A backend and the device of the tensors that it is given."""
+    """A backend, and the device of the tensors in its tests."""
 
     backend: str
     device: str
@@ -37,7 +37,7 @@ def columns(operation: str, *, compiled: bool = False) -> list[Any]:
     """The columns that can run an operation on this machine, as pytest parameters.
 
     Args:
-        compiled: leave out the reference. Where that leaves nothing, one skipped parameter says so.
+        compiled: leave out the reference. If there is no other column, the result is one skipped parameter.
     """
     found = [
         Column(backend.name, backend.devices[0])
@@ -61,7 +61,7 @@ def _is_reference(parameter: Any) -> bool:
 
 
 def converted(arguments: Arguments, dtype: torch.dtype, device: str = "cpu") -> Arguments:
-    """The arguments with all floating tensors and matrices in a dtype, on a device."""
+    """The arguments with all floating-point tensors and matrices converted to a dtype, on a device."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, SparseMatrix):
@@ -74,7 +74,7 @@ def converted(arguments: Arguments, dtype: torch.dtype, device: str = "cpu") -> 
 
 
 class Allocations(TorchDispatchMode):
-    """Keeps the size of the largest tensor that was made, in bytes."""
+    """Records the size in bytes of the largest tensor that is made."""
 
     largest = 0
 
@@ -87,9 +87,9 @@ class Allocations(TorchDispatchMode):
 
 
 class Products(TorchDispatchMode):
-    """Counts the products of matrices, and keeps the layouts of operands whose rows do not begin at 16 bytes each.
+    """Counts the products of matrices, and records the layouts of operands whose rows are not aligned to 16 bytes.
 
-    cuBLAS takes its fast kernels where address and leading dimension are such multiples.
+    cuBLAS uses its fast kernels if the address and the leading dimension are multiples of 16 bytes.
     """
 
     def __init__(self) -> None:
@@ -118,12 +118,12 @@ def upstream(output: torch.Tensor) -> torch.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """Changed arguments that an operation must refuse.
+    """A change of the arguments that an operation must refuse.
 
     Attributes:
-        change: arguments -> the changed ones.
-        error: the exact type.
-        message: a pattern for the whole message: the argument's name, what came, what is wanted.
+        change: arguments -> changed arguments.
+        error: the exact type of the error.
+        message: a pattern of the whole message: the argument's name, what was given, and what is expected.
     """
 
     name: str
@@ -152,7 +152,7 @@ SEED_REFUSALS = [
     refuse("seed of int32", TypeError, r"seed: got torch.int32 \(1,\), want .*", seed=torch.ones(1, dtype=torch.int32)),
     refuse("seed of two", TypeError, r"seed: got torch.int64 \(2,\), want .*", seed=torch.tensor([1, 2])),
 ]
-# For operations on data: a kernel would read the seed where it is not.
+# For operations on tensors: a kernel can't read a seed on another device.
 DATA_SEED_REFUSALS = [
     *SEED_REFUSALS,
     refuse(
@@ -165,7 +165,7 @@ DATA_SEED_REFUSALS = [
 
 
 def probability_refusals(name: str, *, one: bool = False) -> list[Refusal]:
-    """What is no probability; 1 is one only where ``one`` is set."""
+    """Refusals of what is not a probability; 1 is refused too, unless ``one`` is set."""
     wanted = r"want a number in \[0, 1\]" if one else r"want a number in \[0, 1\)"
     wrong = [-0.1, 1.5, float("nan")] + ([] if one else [1.0])
     return [
@@ -179,7 +179,7 @@ def probability_refusals(name: str, *, one: bool = False) -> list[Refusal]:
 
 
 def weight_refusals(name: str) -> list[Refusal]:
-    """What is no non-negative factor."""
+    """Refusals of what is not a non-negative factor."""
     return [
         refuse(f"{name} below 0", ValueError, f"{name}: got -1.0, want a finite number of 0 or above", **{name: -1.0}),
         refuse(f"{name} infinite", ValueError, f"{name}: got inf, want a finite number .*", **{name: float("inf")}),
@@ -204,7 +204,7 @@ def weight_refusals(name: str) -> list[Refusal]:
 
 
 def tensor_refusals(name: str) -> list[Refusal]:
-    """What is no floating tensor."""
+    """Refusals of what is not a floating-point tensor."""
     return [
         refuse(
             f"{name} of NumPy", TypeError, f"{name}: got ndarray, want a torch.Tensor", **{name: lambda t: t.numpy()}
@@ -228,7 +228,7 @@ def tensor_refusals(name: str) -> list[Refusal]:
 
 
 def sparse_refusals(name: str) -> list[Refusal]:
-    """What is no SparseMatrix."""
+    """Refusals of what is not a SparseMatrix."""
     message = r"{}: got {}, want a SparseMatrix \(SparseMatrix.from_any makes one\)"
     return [
         refuse(f"{name} dense", TypeError, message.format(name, "Tensor"), **{name: lambda m: m.to_dense()}),
@@ -237,15 +237,15 @@ def sparse_refusals(name: str) -> list[Refusal]:
 
 
 class Operation:
-    """Tests of one operation. A subclass names it and says what goes in and, independently, what comes out."""
+    """Tests of one operation. A subclass names the operation, its arguments, and an independent form of it."""
 
-    # The name in ops and reference.
+    # The name of the operation in ops and reference.
     operation: ClassVar[str]
     # Case -> a function without arguments that makes the operation's keyword arguments, in float64.
     cases: ClassVar[dict[str, Callable[[], Arguments]]]
     # The arguments with a gradient.
     differentiable: ClassVar[tuple[str, ...]] = ()
-    # Cases for numerical differentiation: small, and nowhere near a kink.
+    # Cases for numerical differentiation: small, and without a kink nearby.
     smooth: ClassVar[tuple[str, ...]] = ()
     # Cases that the tests of layouts, compilation and operators run on.
     typical: ClassVar[tuple[str, ...]]
@@ -255,12 +255,12 @@ class Operation:
 
     @staticmethod
     def slow(**arguments: Any) -> torch.Tensor:
-        """The result in float64 by another way than the reference: loops, SciPy, torch.distributions."""
+        """The result in float64, computed in another way than in the reference: by loops, SciPy or distributions."""
         raise NotImplementedError
 
     @staticmethod
     def terms(arguments: Arguments) -> int:
-        """How many summands an element of the result or of a gradient has at most."""
+        """The largest number of summands of an element of the result or of a gradient."""
         raise NotImplementedError
 
     @classmethod
@@ -268,7 +268,7 @@ class Operation:
         compiled = getattr(metafunc.function, "compiled_only", False)
         chosen = list(getattr(cls, getattr(metafunc.function, "case_set", "cases")))
         if compiled and not columns(cls.operation, compiled=True)[0].values[0]:
-            # One skipped test says that there is no kernel.
+            # One skipped test is enough to say that there is no kernel.
             chosen = chosen[:1]
         values = {
             "column": lambda: columns(cls.operation, compiled=compiled),
@@ -292,7 +292,7 @@ class Operation:
             if name in metafunc.fixturenames:
                 metafunc.parametrize(name, make())
 
-    # --- how a test runs the operation -------------------------------------------------------------------------------
+    # --- running the operation ---------------------------------------------------------------------------------------
 
     @classmethod
     def on(cls, column: Column) -> Callable[..., torch.Tensor]:
@@ -392,7 +392,7 @@ class Operation:
     test_gradients_by_finite_differences.case_set = "smooth"
 
     def test_each_gradient_alone(self, column, case):
-        """Where only one argument wants a gradient, it is the same as in company."""
+        """The gradient of an argument does not depend on which other arguments need one."""
         arguments = converted(self.cases[case](), torch.float32, column.device)
         for name in self.leaves(arguments):
             got = self.outcome(self.on(column), arguments, wanted=(name,))
@@ -402,7 +402,7 @@ class Operation:
     test_each_gradient_alone.case_set = "typical"
 
     def test_layouts(self, column, layout, case):
-        """Inputs and upstream gradients in any order and place in memory."""
+        """Inputs and upstream gradients may have any layout in memory, and begin at any address."""
         plain = converted(self.cases[case](), torch.float32, column.device)
         arguments = {
             name: laid_out(value, layout) if isinstance(value, torch.Tensor) and value.ndim else value
@@ -457,14 +457,14 @@ class Operation:
             getattr(ops, self.operation)(**self.cases[self.typical[0]]())
 
     def test_signature_is_that_of_the_reference(self):
-        """The same names, kinds and defaults; the reference leaves the types out."""
-        public, plain = (inspect.signature(getattr(place, self.operation)) for place in (ops, reference))
+        """The reference has the same argument names, kinds and defaults, but no types."""
+        public, plain = (inspect.signature(getattr(module, self.operation)) for module in (ops, reference))
         described = [
             [(p.name, p.kind, p.default) for p in signature.parameters.values()] for signature in (public, plain)
         ]
         assert described[0] == described[1]
 
-    # --- of compiled columns only ------------------------------------------------------------------------------------
+    # --- tests of compiled columns only ------------------------------------------------------------------------------
 
     def test_same_bits_again_and_with_other_threads(self, column):
         arguments = converted(self.large(), torch.float32, column.device)
@@ -473,7 +473,7 @@ class Operation:
         try:
             torch.set_num_threads(1)
             first = self.outcome(function, arguments)
-            # No promise of an interpreted kernel, whose products are those of torch on the CPU.
+            # An interpreted kernel does not promise this, because its products are those of torch on the CPU.
             for count in (1, 2, 2, 3) if column.backend == "cpu" else (1, 1):
                 torch.set_num_threads(count)
                 for name, value in self.outcome(function, arguments).items():
@@ -485,7 +485,7 @@ class Operation:
     test_same_bits_again_and_with_other_threads.compiled_only = True
 
     def test_operators_are_sound(self, column, case, monkeypatch):
-        """opcheck on every operator that the operation and its gradient call, with the arguments they get."""
+        """Runs opcheck on every operator that the operation and its gradient call, with the arguments of the call."""
         calls: list[tuple[Any, tuple[Any, ...]]] = []
         through = Operator.run
 
@@ -524,7 +524,7 @@ class Operation:
     test_compiles_whole.case_set = "typical"
 
     def test_second_derivatives_are_right_or_refused(self, column, case):
-        """Never silently wrong."""
+        """A second derivative is right, or it is an error."""
         arguments = converted(self.cases[case](), torch.float64, column.device)
 
         def second(function: Callable[..., torch.Tensor], given: Arguments) -> list[torch.Tensor]:
@@ -552,7 +552,7 @@ class Operation:
 
 
 class SeededOperation(Operation):
-    """Tests of an operation that draws."""
+    """Tests of an operation that draws random numbers."""
 
     def test_seed_as_number_or_tensor(self, column, seed):
         for case in self.typical:
@@ -564,20 +564,20 @@ class SeededOperation(Operation):
 
 
 class SummedOperation(Operation):
-    """Tests of an operation that adds up all of its operands: one number for each sample."""
+    """Tests of an operation that sums over its operands and gives one number for each sample."""
 
     def test_a_nan_is_not_lost(self, column, case):
-        """A broken number is seen, not turned into a plausible one."""
+        """A NaN in an operand gives NaN, not a plausible number."""
         plain = converted(self.cases[case](), torch.float32, column.device)
         for name, leaf in self.leaves(plain).items():
-            for place in {0, leaf.numel() // 2, leaf.numel() - 1}:
+            for index in {0, leaf.numel() // 2, leaf.numel() - 1}:
                 broken = leaf.clone()
-                broken.view(-1)[place] = float("nan")
+                broken.view(-1)[index] = float("nan")
                 arguments = {**plain, name: broken}
                 want = getattr(reference, self.operation)(**converted(arguments, torch.float64)).isnan()
                 assert want.any()
                 got = self.on(column)(**arguments).isnan().cpu()
-                assert torch.equal(got, want), f"NaN at {place} of {name}"
+                assert torch.equal(got, want), f"NaN at {index} of {name}"
 
     test_a_nan_is_not_lost.compiled_only = True
     test_a_nan_is_not_lost.case_set = "typical"

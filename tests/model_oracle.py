@@ -1,7 +1,7 @@
-"""The model by its equations: dense matrices in float64, one sample at a time, gradients by autograd.
+"""The model, written from its equations: dense matrices in float64, one sample at a time, gradients by autograd.
 
-Nothing of the library is used but its random numbers, at addresses that are computed here: which number is drawn where
-is part of the model's definition, as saved weights and reported scores follow from it.
+Only the library's random numbers are used, at positions that are computed here. These positions are a part of the
+model's definition, because saved weights and reported scores depend on them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from seegera_fast import SeeGeraConfig
 from seegera_fast.reference import random
 
-# The seed of each site that draws is derived from the step's seed by these numbers. A stack of layers has one site,
-# and its layer l draws at number l below it.
+# The numbers by which the seed of each site is derived from the seed of the step. A stack of layers has one site, and
+# the seed of its layer l is derived from that of the stack by the number l.
 SITES = {
     "removed edges": (0,),
     "removed entries": (1,),
@@ -47,7 +47,7 @@ def derived(seed: int, *path: int) -> int:
 
 
 def key(seed: int) -> torch.Tensor:
-    """The seed as the generator takes it: a signed number in a tensor."""
+    """Converts a seed to what the generator takes: a signed number in a tensor."""
     return torch.tensor([(seed + 2**63) % 2**64 - 2**63])
 
 
@@ -59,7 +59,7 @@ def dropped(values: torch.Tensor, rate: float, seed: int) -> torch.Tensor:
 
 
 def subset(seed: int, stream: int, count: int, chosen: int) -> torch.Tensor:
-    """bool ``[count]``: those with the smallest random keys of 62 bits."""
+    """bool ``[count]``: True for the elements with the smallest random 62-bit keys."""
     pairs = random.words_at(key(seed), stream, torch.arange(count), 0, 0)[:, :2].tolist()
     order = sorted(range(count), key=lambda index: (pairs[index][0] * 2**32 + pairs[index][1]) // 4)
     drawn = torch.zeros(count, dtype=torch.bool)
@@ -83,7 +83,7 @@ def averaged(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 def stack(
     layers: Layers, hidden: torch.Tensor, propagation: torch.Tensor | None, rate: float, seed: int
 ) -> torch.Tensor:
-    """``[n, S, in] -> [n, S, out]``: convolutions with ReLU between them; without a propagation, dense layers, tanh."""
+    """``[n, S, in] -> [n, S, out]``: graph convolutions and ReLU, or without a propagation dense layers and tanh."""
     for index, (weight, bias) in enumerate(layers):
         hidden = dropped(hidden, rate, derived(seed, index)) @ weight
         if propagation is not None:
@@ -95,7 +95,7 @@ def stack(
 
 
 class Pass(NamedTuple):
-    """What the encoders and decoders of one call see."""
+    """The inputs of the encoders and decoders in one call."""
 
     propagation: torch.Tensor  # [n, n]
     features: torch.Tensor  # [n, l]
@@ -107,7 +107,7 @@ class Pass(NamedTuple):
 
 
 class Psi(NamedTuple):
-    """The parameters of the posterior for the rows of one kind, nodes or features."""
+    """The parameters of the posterior of the nodes or of the features."""
 
     mean: torch.Tensor  # [rows, S, d]
     log_var: torch.Tensor  # [rows, 1 or S, d]
@@ -117,10 +117,10 @@ class ModelOracle:
     """A SeeGera model.
 
     Args:
-        config: of the model.
-        adjacency: ``[n, n]`` weights, symmetric, zero where there is no edge.
+        config: the configuration of the model.
+        adjacency: ``[n, n]`` weights, symmetric, zero for pairs without an edge.
         features: ``[n, l]``.
-        parameters: by the names of ``state_dict``.
+        parameters: the parameters, by their names in ``state_dict``.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class ModelOracle:
         seen = Pass(propagation_of(adjacency), features, rate, seed)
         kinds = self._encode(seen, config.num_mixture_samples + config.num_importance_samples)
         samples = self._sample(seen, kinds)
-        # Both decoders see the samples through dropout, prior and mixture without.
+        # Dropout acts on the samples for the two decoders, not on those for prior and mixture.
         sites = ("node samples' dropout", "feature samples' dropout")
         shown = [dropped(z, rate, seen.seed_at(site)) for z, site in zip(samples, sites, strict=False)]
         terms = {"link": self._link_term(shown[0], int((adjacency != 0).sum()), seed)}
@@ -154,7 +154,7 @@ class ModelOracle:
         return loss, {name: term.detach().mean() for name, term in terms.items()}
 
     def embed(self, seed: int) -> torch.Tensor:
-        """``[n, d]``: here the encoder's site is the seed itself."""
+        """Mean embeddings ``[n, d]``. Here the seed itself is the seed of the encoder."""
         config = self.config
         propagation = propagation_of(self.adjacency) if config.encoder == "gcn" else None
         draws, noise_dim = config.num_importance_samples, config.noise_dim

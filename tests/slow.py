@@ -23,7 +23,7 @@ def philox(counter: tuple[int, ...], key: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def word(seed: int, stream: str, row: int, draw: int, column: int) -> int:
-    """The 32 bits at one address."""
+    """The 32 bits at one position."""
     key = (seed & MASK, (seed >> 32) & MASK)
     counter = (row & MASK, row >> 32, column // 4, (STREAMS[stream] << 24) + draw)
     return philox(counter, key)[column % 4]
@@ -45,7 +45,7 @@ def keep(seed: int, shape: tuple[int, int, int], rate: float) -> torch.Tensor:
 
 
 def normals(seed: int, shape: tuple[int, int, int]) -> torch.Tensor:
-    """Box-Muller: columns 2 m and 2 m + 1 are the cosine and the sine of one radius and angle."""
+    """Box-Muller: columns 2 m and 2 m + 1 are the cosine and the sine of the same radius and angle."""
 
     def value(row: int, draw: int, column: int) -> float:
         even = column - column % 2

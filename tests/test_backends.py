@@ -1,4 +1,4 @@
-"""Which backend runs an operation, what is said of those that can't, and that a forced one never falls back."""
+"""Which backend runs an operation, why others can't, and that a forced backend is never replaced by another."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ COLUMNS = {
 
 @pytest.fixture
 def table(monkeypatch):
-    """Backends that nothing is missing for, on the devices of a machine with a GPU; each has what COLUMNS says."""
+    """All backends are available, as on a machine with a GPU, and have the operations in COLUMNS."""
     for backend in backends.BACKENDS:
         operators = {name: None for name, columns in COLUMNS.items() if backend.name in columns}
         monkeypatch.setattr(backend, "operators", operators)

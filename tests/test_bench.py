@@ -1,4 +1,4 @@
-"""The benchmarks: there is one for each operation, and they run. How fast anything is, they say, not the tests."""
+"""The benchmarks: there is one for each operation, and they run. Speed is not tested here."""
 
 import importlib
 import importlib.util
@@ -31,7 +31,7 @@ def test_each_operation_has_a_benchmark(bench):
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("operation", sf.ops.__all__)
 def test_contenders_give_the_same_numbers(bench, operation):
-    """Every case, small: also what bench/device.py takes from it."""
+    """Every case with small sizes, including those for bench/device.py."""
     operations = bench("operations")
     benchmark = operations.find()[operation]
     size = operations.Size(nodes=40, features=20, width=12, hub=True)
@@ -102,7 +102,7 @@ def test_the_report_lists_its_sections_and_refuses_words_that_name_none(bench, c
 
 
 def test_a_report_is_measured_and_written(bench, monkeypatch, tmp_path):
-    """A section that raises costs neither the others nor the figures that it had."""
+    """If a section raises, the other sections still run and its earlier figures are kept."""
 
     def works(record):
         record.at_least("step, it", "times faster than plain", 2.0, 3)

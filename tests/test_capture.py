@@ -1,4 +1,4 @@
-"""What a recorded training step needs: nothing read on the host, seeds in slots; and on a GPU, the step itself."""
+"""A recorded training step reads nothing on the host and has its seeds in slots; on a GPU it equals the eager step."""
 
 import collections
 import contextlib
@@ -30,7 +30,7 @@ CONFIGURATIONS = {
     "mlp": {"encoder": "mlp", "decoder": "mlp", "dropout": 0.3},
     "inner product": {"decoder": "inner_product", "dropout": 0.3},
 }
-# What reads a value on the host, so that a GPU would be waited for and no graph could be recorded.
+# Operations that read a value on the host. They would wait for the GPU, so that no CUDA graph could be recorded.
 HOST_READS = {
     "aten::_local_scalar_dense",
     "aten::equal",
@@ -44,7 +44,7 @@ HOST_READS = {
 
 
 def columns():
-    """Where this machine can run every operation by a kernel; on a GPU by the one that is chosen for each."""
+    """The devices and backends on which this machine has a kernel for every operation."""
     found = [Column("triton" if backends.interpreted() else "cpu", "cpu")]
     if torch.cuda.is_available():
         found += [Column("triton", "cuda"), Column("chosen", "cuda")]
@@ -75,7 +75,7 @@ def column(request):
 
 
 class NoHostRead(TorchDispatchMode):
-    """Refuses what reads a value of a tensor on ``device``."""
+    """Raises an error for operations that read a value of a tensor on ``device``."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function._schema.name
@@ -92,7 +92,7 @@ def _is_mask(index):
 def test_a_step_reads_nothing_on_the_host(configuration, column):
     model = model_of(configuration, column.device)
     slots = SeedSlots(torch.device(column.device))
-    # The first step builds what the graph keeps, from the matrix's transpose to the gaps between its entries.
+    # The first step computes what the graph caches, such as the transposes of its matrices.
     step(model, slots.root)
     with NoHostRead():
         step(model, slots.root)
@@ -107,7 +107,7 @@ def test_a_host_read_is_noticed():
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_slots_hold_the_seeds_of_all_sites(configuration, column):
-    """The same bits from a seed in slots, which are filled anew for each step, and from the number."""
+    """A seed in slots, which are filled again for each step, gives the same bits as the number."""
     model = model_of(configuration, column.device)
     slots = SeedSlots(torch.device(column.device))
     step(model, slots.root)
@@ -118,9 +118,10 @@ def test_slots_hold_the_seeds_of_all_sites(configuration, column):
 
 
 class Launches(TorchDispatchMode):
-    """Counts what a step launches on a GPU: kernels of Triton, and torch's operations that write something.
+    """Counts what a step launches on a GPU: kernels of Triton, and operations of torch that write something.
 
-    By operator of the library; "torch" is what runs between them. One of torch's may be several launches.
+    Launches are counted by operator of the library; "torch" stands for those between operators. An operation of torch
+    is counted once, though it may be several launches.
     """
 
     def __init__(self):
@@ -136,7 +137,7 @@ class Launches(TorchDispatchMode):
 
             def run(*arguments, **options):
                 self.counts[self._operator] += 1
-                # The interpreter has operations of torch of its own.
+                # The interpreter itself calls operations of torch, which are not counted.
                 self._interpreting = True
                 launch(*arguments, **options)
                 self._interpreting = False
@@ -169,8 +170,9 @@ def tensors_of(tree):
     return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-# Of a step with the layers of Cora's v3 preset, on a graph with hubs. On a GPU with the CUDA library, sparse products,
-# masks and noisy_gcn take fewer. Of torch's own two more than with torch 2.13: other versions divide some otherwise.
+# The largest numbers of launches in a step with the layers of Cora's v3 preset, on a graph with hubs. With the CUDA
+# library, sparse products, masks and noisy_gcn need fewer. For "torch" it is two more than with torch 2.13, because
+# other versions divide some operations differently.
 MOST_LAUNCHES = {
     "torch": 39,
     "draw_subset": 3,
@@ -200,7 +202,7 @@ MOST_LAUNCHES = {
 
 @pytest.mark.skipif(not backends.interpreted(), reason="needs Triton's interpreter")
 def test_a_step_by_triton_has_no_more_launches_than_before(monkeypatch):
-    """On a GPU each costs microseconds of a step of four thousand, and most of them are a pass over memory."""
+    """On a GPU each launch takes microseconds of a step of four milliseconds, and most read or write much memory."""
     graph = cases.large_graph().to(dtype=torch.float32)
     layers = {"encoder_layers": 2, "decoder_layers": 3}
     model = sf.SeeGera(graph, **SMALL, **layers, structure_masking_rate=0.3, dropout=0.3)
@@ -214,7 +216,7 @@ def test_a_step_by_triton_has_no_more_launches_than_before(monkeypatch):
 
     launches = Launches()
     with sf.use_backend("triton"):
-        # The first step builds what the graph keeps.
+        # The first step computes what the graph caches.
         run()
         launches.count_kernels(monkeypatch)
         with launches:
@@ -233,7 +235,7 @@ def test_slots_are_as_many_as_wanted():
     second = seed_tensor(sites[1], torch.device("cpu"))
     slots.fill(11)
     assert [first.tolist(), second.tolist()] == [[derive_seed(11, 0)], [derive_seed(11, 1)]]
-    # Triton compiles kernels anew for other addresses.
+    # Triton compiles kernels again for addresses with another alignment.
     assert [slot.data_ptr() % 16 for slot in (first, second)] == [0, 0]
     with pytest.raises(RuntimeError, match="more than 2 sites"):
         seed_tensor(sites[2], torch.device("cpu"))
@@ -284,7 +286,7 @@ class Stream:
 
 @pytest.fixture
 def recording(monkeypatch):
-    """Lets a CPU record a step, which it runs; returns the current stream, the side one, and where was recorded."""
+    """Replaces recording by running the step on the CPU; returns the two streams and the one that was recorded on."""
     current, side, recorded = Stream("current"), Stream("side"), []
 
     @contextlib.contextmanager
@@ -314,7 +316,7 @@ def test_a_step_is_recorded_on_a_stream_of_its_device(recording):
 
 
 def test_a_step_that_raises_is_waited_for_and_taken_back(recording, monkeypatch):
-    """Its kernels may still run on the side stream when what they write is put back."""
+    """Kernels may still run on the side stream when the tensors that they write are restored."""
     current, _, recorded = recording
     model = model_of("v3")
     optimizer = torch.optim.Adam(model.parameters())
@@ -341,7 +343,7 @@ def test_a_step_that_raises_is_waited_for_and_taken_back(recording, monkeypatch)
 
 
 def test_a_step_whose_tensors_lie_elsewhere_is_refused(recording, monkeypatch):
-    """What was recorded would be computed with weights, or a state, that nobody reads any more."""
+    """The recorded step would use weights, or a state, that are no longer those of the model and the optimiser."""
     replays = []
 
     class Recorded:

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was stopped goes on to the same bits, and nothing else goes on from its file."""
+"""Checkpoints: a stopped run is resumed with the same bits, and no other run can be resumed from its file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TASKS = {
     "attribute_inference": (tasks.attribute_inference, {}),
     "node_classification": (tasks.node_classification, {"classifier_epochs": 5, "train": 0.4, "valid": 0.3}),
 }
-# All that draws is on.
+# Everything that draws random numbers is on.
 FIELDS = {
     "epochs": 12,
     "embedding_dim": 4,
@@ -61,12 +61,12 @@ def run(task, *, of=None, **fields):
 
 @functools.cache
 def whole(task, **fields):
-    """The run that nobody stops."""
+    """A run that is not stopped."""
     return run(task, **fields)
 
 
 def stop_at(monkeypatch, epoch, action):
-    """Does something within an epoch."""
+    """Calls ``action`` in an epoch."""
     forward, calls = SeeGera.forward, []
 
     def counted(model, *arguments, **options):
@@ -123,7 +123,7 @@ def test_a_run_that_crashed_goes_on_to_the_same_bits(task, tmp_path, monkeypatch
 def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
     path = tmp_path / "c.safetensors"
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    # Tests that run in the background are started with the signal ignored.
+    # If tests run in the background, the signal is ignored at their start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         for epoch in (3, 7):
@@ -143,7 +143,7 @@ def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fields", [{}, {"patience": 3, "evaluate_every": 1, "epochs": 60}])
 def test_a_signal_in_the_last_epoch_is_reported(fields, tmp_path, monkeypatch):
-    """Whether it is the last one that there is, or the one after which patience ends."""
+    """The last epoch is that of the configuration, or the one after which patience ends."""
     path, expected = tmp_path / "c.safetensors", whole("link_prediction", **fields)
     with monkeypatch.context() as patch:
         stop_at(patch, expected.epochs, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -184,7 +184,7 @@ def test_ctrl_c_after_a_signal_ends_the_run_at_once_and_a_sigterm_does_not(first
 
 
 def test_signals_of_the_program_are_left_alone(tmp_path, monkeypatch):
-    """What handles a signal already goes on doing so, and another thread sets no handlers."""
+    """Existing signal handlers stay, and another thread sets no handlers."""
     caught = []
     before = signal.signal(signal.SIGTERM, lambda *arguments: caught.append(arguments))
     try:
@@ -221,9 +221,9 @@ import test_checkpoint as here
 from seegera_fast import Checkpoint
 from seegera_fast.support import atomic
 here.torch.set_num_threads(1)
-path, place = sys.argv[2:]
+path, moment = sys.argv[2:]
 kill = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
-if place == "epoch":
+if moment == "epoch":
     class Patch:
         setattr = staticmethod(setattr)
     here.stop_at(Patch, 10, kill)
@@ -237,11 +237,11 @@ here.run("node_classification", checkpoint=Checkpoint(path, every=3))
 """
 
 
-@pytest.mark.parametrize(("place", "epoch"), [("epoch", 9), ("write", 6)])
-def test_a_killed_process_goes_on_to_the_same_bits(place, epoch, tmp_path):
-    """SIGKILL in the middle of an epoch, and when the third checkpoint is written but not yet in place."""
+@pytest.mark.parametrize(("moment", "epoch"), [("epoch", 9), ("write", 6)])
+def test_a_killed_process_goes_on_to_the_same_bits(moment, epoch, tmp_path):
+    """SIGKILL in the middle of an epoch, and when the third checkpoint is written but not yet renamed."""
     path = tmp_path / "c.safetensors"
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(path), place]
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(path), moment]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert epoch_of(path) == epoch
@@ -315,7 +315,7 @@ def test_weights_and_masks_tell_graphs_apart():
     ]
     prints = [checkpoint.fingerprint(each) for each in graphs]
     assert [prints.count(each) for each in prints] == [1] * 5
-    # The names that checkpoints of unweighted graphs have always had.
+    # Checkpoints of unweighted graphs have always had these names.
     sizes = ["number of nodes", "number of edges", "number of features", "dtype"]
     assert list(prints[0]) == [*sizes, "adjacency", "features", "labels"]
 

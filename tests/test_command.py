@@ -1,4 +1,4 @@
-"""The command line: what it writes, what it refuses, how it ends."""
+"""The command line: what it writes, what it refuses, and its exit statuses."""
 
 import contextlib
 import errno
@@ -32,7 +32,7 @@ WRITTEN = ["embedding.npy", "model.safetensors", "picture.png", "results.json"]
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """On graphs this small, threads only wait for each other."""
+    """One thread, because on such small graphs several threads would only wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -41,7 +41,7 @@ def one_thread():
 
 @pytest.fixture
 def plain_picture(monkeypatch):
-    """A file instead of the picture, which takes most of the time of a small run."""
+    """Writes an empty file instead of the picture, which takes most of the time of a small run."""
     monkeypatch.setattr(
         "seegera_fast.command.train.save_picture", lambda path, **content: path.write_text(content["title"])
     )
@@ -83,7 +83,7 @@ def run(capsys):
 
 
 def refused(outcome, *parts):
-    """Exit status 2 and one line that has all the parts."""
+    """Asserts exit status 2 and one line of error that contains all the parts."""
     status, out, err = outcome
     assert (status, out) == (2, "")
     *before, line = err.splitlines()
@@ -294,7 +294,7 @@ def test_embed_takes_weights_where_training_did(run, own, tmp_path, plain_pictur
     assert "edges weighted" in err
     assert "warning" not in err
     assert np.array_equal(np.load(e), expected)
-    # The results of earlier versions don't say it.
+    # Results of earlier versions do not have this entry.
     del results["data"]["weighted"]
     (out / "results.json").write_text(json.dumps(results))
     assert "which are ignored" in run("embed", out / "model.safetensors", *own, "--out", e)[2]
@@ -589,7 +589,7 @@ def test_what_killed_processes_left_is_removed_and_what_lives_is_not(run, own, t
 
     try:
         with monkeypatch.context() as patch:
-            # Nothing of its own is there before there is something to write.
+            # The run has no hidden folder before it has something to write.
             patch.setattr(sf.SeeGera, "forward", looking)
             assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
         assert files_in(out) == [".unfinished-living", *WRITTEN]
@@ -657,7 +657,7 @@ def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_pi
     assert (out / "embedding.npy").read_bytes() == (whole / "embedding.npy").read_bytes()
     assert results_in(out)["scores"] == results_in(whole)["scores"]
 
-    # Without a checkpoint there is nothing to go on from; without --resume one is replaced. Both are said.
+    # --resume without a checkpoint, and a checkpoint without --resume, which is replaced: both are reported.
     assert "the run starts at its beginning" in run(*command, "--out", out, "--resume")[2]
     (out / "checkpoint.safetensors").write_bytes(b"old")
     assert "will be replaced; --resume goes on" in run(*command, "--out", out)[2]
@@ -665,7 +665,7 @@ def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_pi
 
 
 def test_ctrl_c_in_a_terminal(own, tmp_path):
-    """The real signal to a real process, whose progress bar says when it trains."""
+    """Sends the signal to a real process. Its progress bar shows when it trains."""
     out = tmp_path / "out"
     argv = ["train", *own, "--epochs", "10000000", "--set", "patience=none", "--out", str(out), *SMALL]
     terminal, standard_error = os.openpty()
@@ -675,7 +675,7 @@ def test_ctrl_c_in_a_terminal(own, tmp_path):
         stdout=subprocess.PIPE,
         stderr=standard_error,
         text=True,
-        # Tests that run in the background are started with the signal ignored, and would hand that on.
+        # If tests run in the background, the signal is ignored at their start, which a child process would inherit.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(standard_error)
@@ -685,7 +685,7 @@ def test_ctrl_c_in_a_terminal(own, tmp_path):
             assert select.select([terminal], [], [], 60)[0], shown
             shown += os.read(terminal, 4096)
         process.send_signal(signal.SIGINT)
-        # A terminal that nobody reads fills up and holds the process; its end shows as an error.
+        # The terminal is read, because a full one blocks the process. The end of the process is an error of read.
         end = time.monotonic() + 120
         with contextlib.suppress(OSError):
             while select.select([terminal], [], [], 60)[0] and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""The CUDA and Triton kernels compile for the GPUs they are meant for, spill no registers and take no more of them."""
+"""The CUDA and Triton kernels compile for their GPUs, spill no registers, and need no more than the table says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The CUDA kernels, compiled for the CPU and run there under sanitizers, thread by thread.
 
-tests/cuda_on_cpu has what a .cu file needs instead of CUDA, and the tests of the kernels. It sees wrong numbers, reads
-and writes out of bounds, misaligned vectors, missing barriers and divergent warps; it knows nothing of speed.
+tests/cuda_on_cpu has a replacement of CUDA for .cu files, and the tests of the kernels. They find wrong numbers, reads
+and writes out of bounds, misaligned vectors, missing barriers and divergent warps. They do not measure speed.
 """
 
 import concurrent.futures
@@ -33,7 +33,7 @@ pytestmark = [
 
 def run(command, **environment):
     merged = {**os.environ, **environment}
-    # A kernel that is wrong may never end.
+    # The timeout is for wrong kernels, which may run forever.
     return subprocess.run(list(map(str, command)), env=merged, text=True, capture_output=True, timeout=600)
 
 
@@ -78,7 +78,7 @@ def faults(objects, tmp_path_factory):
 def test_kernels_give_the_numbers_of_the_reference(objects, tmp_path):
     library = tmp_path / "cuda_on_cpu.so"
     kernels = [target for name, target in objects.items() if name != "faults.cu"]
-    # What stands in for CUDA's runtime must come before torch's own.
+    # The replacement of CUDA's runtime must be found before torch's.
     succeed(
         [
             COMPILER,

@@ -41,12 +41,12 @@ STATISTICS = {  # nodes, undirected edges, features, classes
 
 
 def data_root() -> Path:
-    """Where the real files lie, if anywhere."""
+    """The folder of the real files, which may not exist."""
     return Path(os.environ.get("SEEGERA_DATA") or "no folder").expanduser()
 
 
 def real(*names: str) -> list:
-    """Parameters for the data sets, skipped where the files are absent."""
+    """Parameters for the data sets; those without files are skipped."""
     cases = []
     for name in names:
         data_set = registry.DATA_SETS[name]
@@ -566,7 +566,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder; a file named short.* is announced one byte longer than it is."""
+    """Serves a folder. For a file named short.* the announced length is one byte too large."""
 
     def log_message(self, *arguments):
         pass
@@ -632,7 +632,7 @@ class TestDownload:
 
     @pytest.mark.parametrize("quiet", [False, True])
     def test_quiet_commands_show_no_bar(self, tmp_path, monkeypatch, quiet):
-        """train, embed and reproduce hand --quiet on."""
+        """train, embed and reproduce pass --quiet on to the download."""
         asked = []
 
         def fetch(*arguments, progress):

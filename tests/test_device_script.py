@@ -1,4 +1,4 @@
-"""bench/device.sh: what can be seen of it without a GPU. It has to be right the first time that there is one."""
+"""bench/device.sh, as far as it can be tested without a GPU."""
 
 import contextlib
 import importlib
@@ -90,7 +90,7 @@ def test_a_section_that_raises_is_recorded_and_the_next_one_runs(device, reporte
 
 
 def test_a_process_that_dies_or_hangs_costs_its_section_alone(device, begun, monkeypatch, tmp_path):
-    """A stand-in for the process of the sections: the first one ends it, the second one never ends."""
+    """In place of the benchmarks: the first section ends the process, the second one never ends."""
     worker = tmp_path / "worker.py"
     worker.write_text("""
 import json, os, sys, time
@@ -166,13 +166,13 @@ def test_a_test_run_is_judged_by_how_it_ended(device, begun):
 )
 def test_a_sanitizer_run_is_judged(device, begun, tmp_path, monkeypatch, ending, status):
     statuses = sanitized(begun, tmp_path, device, monkeypatch, ending)
-    # What the libraries ask the driver for in vain is no finding.
+    # Requests of libraries that the driver refuses are no findings.
     assert (tmp_path / "options").read_text().count(" --report-api-errors no ") == 2
     assert statuses == {"memcheck": status, "racecheck": status}
 
 
 def sanitized(begun, folder, device, monkeypatch, ending, parts=("tests", "sanitizer")):
-    """Statuses by tool, with stand-ins for compute-sanitizer, which runs its command, and for the small cases."""
+    """Statuses by tool, with fakes of compute-sanitizer, which runs its command, and of the small cases."""
     tool, worker = folder / "compute-sanitizer", folder / "worker.py"
     # Its own options come in pairs.
     tool.write_text(
@@ -233,7 +233,7 @@ def test_children_do_not_outlive_a_leader_that_crashed(device):
         state = "gone"
         with contextlib.suppress(OSError):
             state = Path(f"/proc/{child}/stat").read_text().split()[2]
-        # Whoever takes over orphans may be slow to bury them.
+        # An ended orphan may stay a zombie for a while.
         if state in ("gone", "Z"):
             break
         time.sleep(0.05)
@@ -273,7 +273,7 @@ def test_a_figure_that_is_no_number_is_none_in_the_json(device, begun, tmp_path,
     begun.report.content["dry run"] = False
     begun.report.save()
     bar = next(row for row in begun.report.content["bars"] if row["work"].startswith("sparse_matmul"))
-    # One figure is above the bar; that all are nobody knows.
+    # One figure is above the bar, but it is not known whether all are.
     assert (bar["measured"], bar["met"]) == ({"w: f": 2e9}, None)
     assert "| w | g | none |" in (begun.report.folder / "report.md").read_text()
     begun.report.show("section")
@@ -290,7 +290,7 @@ def test_the_build_is_for_the_card_and_left_out_where_the_library_loads(
     begun.nvcc = None
     begun.build()
     assert "build: no nvcc, and the cuda library was not built: Triton alone" in capsys.readouterr().out
-    # A stand-in for the sources, whose build shows what it was asked for.
+    # A fake setup.py, whose build prints what it was asked for.
     (tmp_path / "setup.py").write_text(
         "import os, sys\n"
         "print(sys.argv[1:], *(os.environ[n] for n in ('SEEGERA_CUDA', 'SEEGERA_CUDA_ARCHS', 'CUDACXX')))\n"
@@ -346,7 +346,7 @@ def test_wrong_options_are_refused(tmp_path):
 
 
 def test_a_python_with_torch_is_looked_for(tmp_path):
-    """A copy of the script, out of reach of the checkout's .venv, and a path with Pythons that have no torch."""
+    """Runs a copy of the script, which has no .venv beside it, with a PATH of Pythons that have no torch."""
     script = tmp_path / "bench" / SCRIPT.name
     script.parent.mkdir()
     shutil.copy(SCRIPT, script)

@@ -1,4 +1,4 @@
-"""Trials, matrices of them, the tables beside the paper, the page of results, and the commands on top."""
+"""Trials, matrices of trials, tables with the paper's figures, the page of results, and the commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIONS += ["--epochs", "3"]
 
 @functools.cache
 def communities(name: str) -> Graph:
-    """Two communities; called like a data set, so that it gets its preset and the paper's figures."""
+    """Two communities, with the name of a data set, so that its preset and the paper's figures are used."""
     rng = np.random.default_rng(2)
     block = np.arange(40) % 2
     same = block[:, None] == block[None, :]
@@ -46,7 +46,7 @@ def communities(name: str) -> Graph:
 
 @pytest.fixture
 def small_data(monkeypatch):
-    """Every data set is small, but pubmed, which isn't there."""
+    """Every data set is a small graph, except pubmed, which is missing."""
 
     def load(name, root=None, progress=True):
         if name == "pubmed":
@@ -57,7 +57,7 @@ def small_data(monkeypatch):
 
 
 class Here:
-    """Stands in for a process: runs the trial at once, in this one."""
+    """A fake Worker, which runs the trial at once, in this process."""
 
     started: list[Trial] = []  # noqa: RUF012
 
@@ -291,7 +291,7 @@ def test_one_run_at_a_time(tmp_path, here):
 
 
 def test_trials_in_processes(tmp_path):
-    """The real thing, two at once: the same scores as here; a wrong trial is told apart."""
+    """Two real processes at once: they give the same scores as in this process, and a wrong trial is reported."""
     fields = {**SMALL, "epochs": 2, "embedding_dim": 4}
     trials = plan(["link"], ["digits"], ["v3"], ["paper"], range(2), [fields])
     wrong = Trial(setting(data="digits", negatives=10**9, **fields), 0)
@@ -325,7 +325,7 @@ def test_a_process_that_was_killed_is_told_apart_and_the_next_one_runs(tmp_path,
 
 
 def running(parent=None):
-    """The processes that run, by number, or the children of one; what has ended and nobody waited for does not run."""
+    """The numbers of running processes, or of the running children of one. Zombies do not count as running."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -335,15 +335,15 @@ def running(parent=None):
     return found
 
 
-# To the process or to its group, which the trials are not in; a terminal and a batch system take the group, and the
-# latter sends its signal twice.
+# The signal goes to the process or to its group, in which the trials are not. A terminal and a batch system send it to
+# the group, and the latter sends it twice.
 @pytest.mark.parametrize(
     ("send", "signals"),
     [(os.killpg, ["SIGINT"]), (os.killpg, ["SIGTERM", "SIGTERM"]), (os.kill, ["SIGKILL"])],
     ids=lambda value: None if callable(value) else " ".join(value),
 )
 def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, send, signals):
-    """A real signal to the real command, whose trial is in a process below it."""
+    """Sends a signal to the real command, whose trial runs in a child process."""
     out = tmp_path / "out"
     options = ["--set", "patience=none", "--set", "embedding_dim=4", "--set", "hidden_dim=4"]
     command = [sys.executable, "-m", "seegera_fast", "reproduce", "--task", "link", "--data", "digits"]
@@ -354,7 +354,7 @@ def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, send, signals):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Tests that run in the background are started with the signal ignored, and would hand that on.
+        # If tests run in the background, the signal is ignored at their start, which a child process would inherit.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     children = set()

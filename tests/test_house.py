@@ -1,4 +1,4 @@
-"""tools/house.py: imports go down only, and no source file is too long; and that it would be seen if it were not so."""
+"""tools/house.py: imports only go down, no source file is too long, and violations of these rules are found."""
 
 import importlib.util
 from pathlib import Path
@@ -38,7 +38,7 @@ SMALL_HOUSE = {
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a small house that is in order, and then whatever files it is given."""
+    """Writes a small package without faults, and then the given files."""
 
     def call(files):
         for name, content in {**SMALL_HOUSE, **files}.items():

@@ -1,4 +1,4 @@
-"""The layouts of a matrix on the CPU: which one is chosen, what follows it, and that both give the same numbers."""
+"""The layouts of a matrix on the CPU: which one is chosen, which matrices share it, and that both compute the same."""
 
 import cases
 import contract
@@ -156,9 +156,9 @@ def test_both_layouts_give_the_reference(graph, call, layout, dropout, dtype):
     arguments = contract.converted(arguments, dtype)
     want = outcome(getattr(reference, operation), contract.converted(arguments, torch.float64))
     got = outcome(getattr(ops, operation), arguments)
-    for place, (value, expected) in enumerate(zip(got, want, strict=True)):
+    for index, (value, expected) in enumerate(zip(got, want, strict=True)):
         assert value.dtype == dtype
-        assert_close(value, expected, terms=310 * 4, name=f"{operation}, {layout}, result {place}")
+        assert_close(value, expected, terms=310 * 4, name=f"{operation}, {layout}, result {index}")
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])

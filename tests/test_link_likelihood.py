@@ -504,7 +504,7 @@ def test_hubs(column, kernels, n, degrees, d, hub, gpu_blocks, form, dtype):
 @pytest.mark.parametrize("column", TRITON)
 @pytest.mark.parametrize("negatives", [40, "all"])
 def test_a_hub_is_no_single_program(column, kernels, monkeypatch, negatives):
-    """The first launch leaves the gradients of hubs alone, the second one has places for parts of 16 pairs."""
+    """The first launch leaves the gradients of hubs alone, the second one has rows for parts of 16 pairs."""
     module = kernels(hub=16)
     matrix = with_hubs(60, 16, 17, 40).adjacency.to(device=column.device, dtype=torch.float32)
     z = normal(60, 1, 5).float().to(column.device)
@@ -531,9 +531,9 @@ def test_a_hub_is_no_single_program(column, kernels, monkeypatch, negatives):
     drawn = 0 if negatives == "all" else negatives
     module.link_likelihood(z, matrix.rowptr, matrix.col, matrix.non_edges.gaps, weight, seed, True, drawn, True)
     assert first[1:] == [1234.0, 1234.0]
-    starts, places = second
+    starts, rows = second
     assert sorted(row for row in starts if row in (6, 7)) == [6, 7]
-    assert places == 2 * math.ceil((matrix.nnz + 2 * drawn) / 16)
+    assert rows == 2 * math.ceil((matrix.nnz + 2 * drawn) / 16)
 
 
 @pytest.mark.parametrize("column", TRITON)
@@ -580,7 +580,7 @@ def test_memory_is_linear_in_the_nodes(column, kernels, form):
 
 @pytest.mark.parametrize("column", TRITON)
 def test_memory_of_hubs_is_linear_in_the_nodes(column, kernels):
-    """However many pairs there are: 22,350 here, for whose hubs chunks of 16 would have 2,794 places of 200 bytes."""
+    """However many pairs there are: 22,350 here, for whose hubs chunks of 16 would have 2,794 rows of 200 bytes."""
     module = kernels(hub=16, chunk=64)
     links = torch.zeros(400, 400)
     links[:150, :150] = 1

@@ -259,11 +259,11 @@ def test_a_component_without_a_density(column, distance, log_var, shared, dtype)
     check_like_the_reference("mixture_density", (z, means, log_var), count, column)
 
 
-@pytest.mark.parametrize("place", [0, 2])
-def test_a_nan_beside_components_without_a_density(column, place):
+@pytest.mark.parametrize("component", [0, 2])
+def test_a_nan_beside_components_without_a_density(column, component):
     z, means, log_var = (torch.zeros(2, draws, 5, device=column.device) for draws in (1, 3, 1))
     means[1] = 1e20
-    means[1, place, 3] = math.nan
+    means[1, component, 3] = math.nan
     assert ops.mixture_density(z, means, log_var).isnan().all()
 
 

@@ -1,4 +1,4 @@
-"""The package as others get it: sdist, wheel and editable install, with a C++ compiler and without one."""
+"""The package as users install it: sdist, wheel and editable install, with and without a C++ compiler."""
 
 import importlib.util
 import json
@@ -23,7 +23,7 @@ PACKAGES = Path(sysconfig.get_path("purelib"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++").split()[0], "g++", "clang++"))), None)
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
-# Says what is installed where, as seen from a folder that holds no sources, then calls an operation twice and lists the
+# Prints the paths of the installed modules, in a folder without sources, then calls an operation twice and prints the
 # warnings.
 INSPECT = """
 import importlib.metadata, importlib.util, json, pathlib, warnings
@@ -58,7 +58,7 @@ WORKS = {
 
 
 def run(command, *, cwd, **environment):
-    """Runs a command with the given environment variables changed (None: taken away) and returns its result."""
+    """Runs a command with the given environment variables (None: removed) and returns its result."""
     unset = dict.fromkeys(("PYTHONPATH", "SEEGERA_TORCH", "SEEGERA_NATIVE", "SEEGERA_ISA", "SEEGERA_SANITIZE"))
     merged = {**os.environ, **unset, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment}
     return subprocess.run(
@@ -93,7 +93,7 @@ def tree(tmp_path_factory):
 def sdist(tree, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sdist")
     command = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
-    # A folder that is no torch: making an sdist must not look for one.
+    # A folder without torch, because making an sdist must not look for it.
     succeed([sys.executable, "-c", command, folder], cwd=tree, SEEGERA_TORCH=str(folder))
     (archive,) = folder.iterdir()
     return archive
@@ -101,13 +101,13 @@ def sdist(tree, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unpacked(sdist, tmp_path_factory):
-    """The sdist in a folder, which is built once: what is built there later finds the objects."""
+    """The sdist, unpacked into a folder and built once. Later builds there find the objects."""
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     (tree,) = folder.iterdir()
-    # What an isolated build leaves: a cache whose programs went away with its environment. Its generator is not the
-    # one in use, so that a build that keeps the cache fails.
+    # An isolated build leaves a cache with paths of programs that are deleted with its environment. The cache has
+    # another generator, so that a build that keeps the cache fails.
     stale = tree / "build" / "native" / "CMakeCache.txt"
     stale.parent.mkdir(parents=True)
     gone = folder / "gone"
@@ -159,8 +159,8 @@ class Environment:
         self.python = folder / "env" / scripts / "python"
         self.elsewhere = folder / "elsewhere"
         self.elsewhere.mkdir()
-        place = "import sysconfig; print(sysconfig.get_path('purelib'))"
-        self.site = Path(succeed([self.python, "-c", place], cwd=folder).strip())
+        code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        self.site = Path(succeed([self.python, "-c", code], cwd=folder).strip())
         (self.site / "packages.pth").write_text(f"{packages}\n")
 
     def install(self, *arguments, **environment):
@@ -239,7 +239,7 @@ def test_editable_install(unpacked, environment, compiler):
     assert found.pop("searched") == [str(folder / "kernels"), str(unpacked / "kernels")]
     assert found == WORKS
 
-    # The strict mode links files instead of naming the folder, and builds nothing anew.
+    # The strict mode links files instead of naming the folder, and compiles nothing again.
     environment.install(
         "--editable", unpacked, "--config-settings", "editable_mode=strict", SEEGERA_CUDA="0", CXX=compiler
     )
@@ -309,7 +309,7 @@ def test_a_failing_build_shows_the_output_of_the_compiler(tree, tmp_path):
     [("old", "old", True), ("old", "new", False), (None, "new", True), ("old", None, True)],
 )
 def test_a_build_of_another_cuda_compiler_is_discarded(monkeypatch, tmp_path, cached, nvcc, kept):
-    """CMake would throw its cache away by itself, and go on without what it was told this time."""
+    """CMake itself would drop its cache, and the settings of this build with it."""
     monkeypatch.setenv("SEEGERA_NATIVE", "0")
     monkeypatch.setattr(sys, "argv", ["setup.py"])
     monkeypatch.setattr("setuptools.setup", lambda **_: None)

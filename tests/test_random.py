@@ -146,7 +146,7 @@ def test_derived_seeds_of_a_number_and_a_tensor(seed, path):
         assert derive_seed(torch.full(shape, seed), *path).tolist() == torch.full(shape, number).tolist()
 
 
-def test_derived_seeds_differ_between_places():
+def test_derived_seeds_differ_between_sites():
     found = {derive_seed(seed, a, b) for seed in range(10) for a in range(10) for b in range(10)}
     assert len(found) == 1000
     assert derive_seed(3) == 3

@@ -1,4 +1,4 @@
-"""Exact numbering of what a sparse matrix leaves out."""
+"""The numbering of the cells that a sparse matrix does not store."""
 
 import bisect
 
@@ -64,8 +64,8 @@ def test_non_edges_beyond_32_bits():
     ranks = [0, 1, 199_997, 199_998, 2**31, 2**32, 2**33 + 12345, non_edges.count - 2, non_edges.count - 1]
     for rank, (i, k) in zip(ranks, non_edges.pairs(torch.tensor(ranks)).tolist(), strict=True):
         assert 0 <= i < k < n
-        place = i * (2 * n - i - 1) // 2 + k - i - 1
-        assert place - bisect.bisect_right(gaps, rank) == rank
+        number = i * (2 * n - i - 1) // 2 + k - i - 1
+        assert number - bisect.bisect_right(gaps, rank) == rank
         assert not (i % 3 == 0 and k == i + 1)
 
 
@@ -99,5 +99,5 @@ def test_zero_entries_beyond_32_bits():
     zero = ZeroEntries(row, col, (rows, columns))
     assert zero.count == rows * columns - columns - 1
     cells = zero.cells(torch.tensor([0, columns, 2**33, zero.count - 1])).tolist()
-    place = columns + 2**33
-    assert cells == [[1, 0], [2, 0], [place // columns, place % columns], [rows - 1, columns - 2]]
+    number = columns + 2**33
+    assert cells == [[1, 0], [2, 0], [number // columns, number % columns], [rows - 1, columns - 2]]

@@ -1,4 +1,4 @@
-"""The templates of CONTRIBUTING.md: each is put into a copy of the tree, and its own tests pass there."""
+"""The templates of CONTRIBUTING.md: each is added to a copy of the tree, and its tests pass there."""
 
 import importlib.util
 import itertools
@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-# A path in a line of its own, then what is in that file, or is changed in it.
+# A line with a path, then the contents of that file, or a change of it.
 BLOCK = re.compile(r"^`([^`\n]+)`\n\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CMAKE = shutil.which("cmake") or shutil.which("cmake", path=sysconfig.get_path("scripts"))
 needs_compiler = pytest.mark.skipif(
@@ -46,7 +46,7 @@ TEMPLATES = {title: blocks(text) for title, text in sections().items()}
 
 
 def changed(text: str, diff: str) -> str:
-    """A text after a change: lines of context, "-" before those that go, "+" before those that come, "@@" between."""
+    """Applies a change to a text. Removed lines begin with "-", added ones with "+"; "@@" separates parts."""
     for hunk in re.split(r"^@@\n", diff, flags=re.MULTILINE):
         lines = hunk.splitlines(keepends=True)
         before, after = ("".join(line[1:] or "\n" for line in lines if line[0] != sign) for sign in "+-")
@@ -78,11 +78,11 @@ def tree(tmp_path_factory) -> Path:
 
 
 def build(folder: Path) -> None:
-    """Builds the CPU library of the copy. What its own build left in this tree is not compiled a second time."""
+    """Builds the CPU library of the copy, with the objects that were already compiled in this tree."""
     native, own = folder / "build", ROOT / "build" / "native"
     torch_folder = Path(importlib.util.find_spec("torch").origin).parent
     settings = ("-DCMAKE_BUILD_TYPE=Release", f"-DSEEGERA_TORCH={torch_folder}")
-    # Make asks which file is newer, where Ninja asks for a log of its own, which names this tree's folders.
+    # Make compares the times of files. Ninja would need its log, which has the paths of this tree.
     succeed(CMAKE, "-S", folder, "-B", native, "-G", "Unix Makefiles", *settings, cwd=folder)
     for built in own.glob("CMakeFiles/*/kernels/cpu/**/*.o"):
         shutil.copyfile(built, native / built.relative_to(own))

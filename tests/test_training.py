@@ -31,7 +31,7 @@ def small_model(**fields) -> SeeGera:
 
 
 class Script:
-    """Validation scores that are given in advance, one per call; a KeyboardInterrupt among them is raised."""
+    """Returns prepared validation scores, one per call; a KeyboardInterrupt among them is raised."""
 
     def __init__(self, model, *scores):
         self.model, self.scores = model, list(scores)
@@ -293,7 +293,7 @@ def test_progress_bar_only_on_a_terminal(monkeypatch):
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="compares with what Linux says")
 def test_peak_memory_is_in_bytes(monkeypatch):
-    # After an exec the kernel counts what the process before it had.
+    # After an exec, getrusage includes the peak of the program before it.
     monkeypatch.setattr("resource.getrusage", lambda who: SimpleNamespace(ru_maxrss=2**40))
     peak = peak_memory(torch.device("cpu"))
     resident = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024

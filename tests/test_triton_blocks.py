@@ -1,7 +1,8 @@
 """The Triton kernels with the block sizes that they have on a GPU, interpreted on the CPU, on work for several blocks.
 
-The other tests interpret them with few large blocks, since a block costs milliseconds there. Triton decides whether to
-interpret when it is imported: this file runs as a script in a process of its own, which leaves its results in a file.
+The other tests interpret them with few large blocks, because each interpreted block takes milliseconds. Triton decides
+whether to interpret when it is imported, so this file runs as a script in another process, which writes its results to
+a file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tolerances import assert_close, assert_same_bits
 from seegera_fast import ops, use_backend
 
 KERNELS = "seegera_fast.kernels.triton"
-# Where block sizes are chosen.
+# The modules in which block sizes are chosen.
 CHOOSING = (
     "draw_noise",
     "reparameterize",

@@ -1,7 +1,7 @@
 """Random numbers and elementary functions of the Triton kernels, interpreted on the CPU.
 
-Triton decides whether to interpret when it is imported. So the kernels run in a process of their own: this file as a
-script, which leaves its results in a file.
+Triton decides whether to interpret when it is imported. So this file runs as a script in another process, which writes
+its results to a file.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def address(counter: str, key: str) -> tuple[int, int, int, int, int]:
 
 
 def numbers(dtype: torch.dtype) -> torch.Tensor:
-    """Of all sizes and both signs."""
+    """Numbers of all magnitudes and both signs."""
     sizes = torch.logspace(-12, 4, COUNT // 2, dtype=torch.float64)
     return torch.cat([sizes, -sizes]).to(dtype)
 
@@ -109,9 +109,9 @@ def turns(dtype: torch.dtype) -> torch.Tensor:
 def _run_kernels(path: str) -> None:
     results = {}
     for counter, key, answer in KNOWN_ANSWERS:
-        seed, *place = address(counter, key)
+        seed, *position = address(counter, key)
         words = torch.empty(4, dtype=torch.int64)
-        words_kernel[(1,)](torch.tensor([seed]), words, *place)
+        words_kernel[(1,)](torch.tensor([seed]), words, *position)
         results[answer] = words
     for seed in SEEDS:
         given = torch.tensor([seed])
@@ -170,7 +170,7 @@ def test_integers(results, seed, below):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(results, name, dtype):
-    """Good to the last places of each number, however small: the numbers are compared one by one."""
+    """Accurate to the last digits of each number, however small: the numbers are compared one by one."""
     got, want = results[name, dtype], FUNCTIONS[name](numbers(dtype).double())
     limits = torch.finfo(dtype)
     small, large = want.abs() <= limits.tiny, want.abs() > limits.max

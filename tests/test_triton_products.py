@@ -1,4 +1,4 @@
-"""Products of the library side by side: the order of what a GPU is told, on streams that only write it down."""
+"""Products that run side by side: the order in which they are given to streams, recorded by fake streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUDA = torch.device("cuda", 0)
 
 
 class Streams:
-    """Stands in for torch.cuda: what each stream is told, in order."""
+    """A fake torch.cuda, which records what each stream is given, in order."""
 
     def __init__(self) -> None:
         self.told, self.made = [], 0
@@ -57,7 +57,7 @@ def call(streams, name):
 
 
 def test_side_by_side(streams):
-    """The others begin after all that came before, and what comes after waits for them."""
+    """The other streams wait for all earlier work, and later work waits for them."""
     products.at_once(CUDA, *(call(streams, name) for name in "abc"))
     assert streams.told == [
         "stream 2 waits for stream 1",
@@ -70,7 +70,7 @@ def test_side_by_side(streams):
 
 
 def test_a_stream_keeps_the_one_beside_it(streams):
-    """The library keeps memory for each stream, so there has to be an end of them."""
+    """The library keeps memory for each stream, so their number must not grow."""
     for _ in range(3):
         products.at_once(CUDA, call(streams, "a"), call(streams, "b"))
     assert streams.made == 2
@@ -86,7 +86,7 @@ def test_a_stream_keeps_the_one_beside_it(streams):
 
 @pytest.mark.parametrize("failing", "ab")
 def test_an_error_leaves_no_stream_alone(streams, failing):
-    """What runs beside may still read what the caller frees."""
+    """Work on another stream may still read memory that the caller frees."""
 
     def fail():
         raise ValueError(failing)

@@ -1,7 +1,7 @@
 """The Triton kernels of sparse_matmul, interpreted on the CPU, against SciPy in float64.
 
-Triton decides whether to interpret when it is imported. So the kernels run in a process of their own: this file as a
-script, once for all cases, which leaves its results in a file.
+Triton decides whether to interpret when it is imported. So this file runs as a script in another process, once for all
+cases, which writes its results to a file.
 """
 
 from __future__ import annotations

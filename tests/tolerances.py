@@ -1,4 +1,4 @@
-"""The one policy for how close is close enough. No test has a tolerance of its own."""
+"""The tolerance of comparisons, which all tests share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 import torch
 
-# Rounding errors of a sum of k terms that point in random directions grow as sqrt(k) units in the last place; the
-# margin covers the constants: a few roundings per term, and exponentials good to a few units.
+# The rounding error of a sum of k terms with random signs grows like sqrt(k) units of the last digit. The margin covers
+# the constants: each term has a few roundings, and exponentials are accurate to a few units.
 MARGIN = 8.0
 
 
@@ -22,16 +22,16 @@ def relative_error(dtype: torch.dtype, terms: int = 1) -> float:
 
 
 def assert_close(actual: torch.Tensor, expected64: torch.Tensor, *, terms: int = 1, name: str = "result") -> None:
-    """``actual`` is what the reference gives in float64, up to the rounding of its own dtype.
+    """Asserts that ``actual`` equals the expected float64 numbers up to the rounding of its dtype.
 
-    An element may differ by ``relative_error`` times its own magnitude plus the largest magnitude of the tensor: terms
-    that cancel leave the rounding error of what they cancelled. Where the tensor is zero it must be zero.
+    An element may differ by ``relative_error`` times the sum of its magnitude and the largest magnitude of the tensor,
+    because terms that cancel leave their rounding errors. If all expected numbers are zero, the actual ones must be.
 
     Args:
-        actual: any floating dtype, any device.
+        actual: any floating-point dtype, any device.
         expected64: float64, the same shape, finite.
-        terms: how many summands an element has.
-        name: what a failure calls it.
+        terms: number of summands of an element.
+        name: name of the tensor in the message of a failure.
     """
     assert expected64.dtype == torch.float64, f"{name}: the expected values are {expected64.dtype}, want torch.float64"
     assert actual.shape == expected64.shape, f"{name}: shape {tuple(actual.shape)}, want {tuple(expected64.shape)}"
@@ -51,7 +51,7 @@ def assert_close(actual: torch.Tensor, expected64: torch.Tensor, *, terms: int =
 
 
 def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor, *, name: str = "result") -> None:
-    """Equal in dtype, shape and every bit: -0 is not 0, and a NaN equals itself."""
+    """Asserts that dtype, shape and all bits are equal: -0 differs from 0, and a NaN equals itself."""
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, want {expected.dtype}"
     assert actual.shape == expected.shape, f"{name}: shape {tuple(actual.shape)}, want {tuple(expected.shape)}"
     got, want = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (actual, expected))

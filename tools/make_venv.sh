@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the virtual environment FOLDER. It takes a Python with a usable torch if there is one, so that an installed torch
-# is used, else the newest of the Pythons that are tested. usage: make_venv.sh FOLDER [PYTHON]
+# Makes the virtual environment FOLDER. It takes a Python with a usable torch if there is one, so that an installed
+# torch is used, else the newest of the Pythons that are tested. usage: make_venv.sh FOLDER [PYTHON]
 set -eu
 folder=$1
 tools=$(dirname "$0")

@@ -1,6 +1,6 @@
-"""The operators of kernels/cuda, compiled for the CPU: run by test_cuda_on_cpu.py in a process with the sanitizers.
+"""Tests of the operators of kernels/cuda, compiled for the CPU. test_cuda_on_cpu.py runs them under the sanitizers.
 
-Every result is compared with the reference, and has the same bits in whatever order blocks and threads run.
+Every result is compared with the reference, and must have the same bits for every order of blocks and threads.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ def new_memory_is_nan():
 
 @pytest.fixture
 def run(operators, monkeypatch):
-    """Calls a function on CUDA's operators in every order of blocks and threads; its result is a list of tensors."""
+    """Calls a function, which returns a list of tensors, for every order of blocks and threads."""
     order = ctypes.CDLL(LIBRARY).cuda_on_cpu_order
     order.argtypes = [ctypes.c_int64]
 
@@ -77,7 +77,7 @@ def parts(matrix):
 
 
 def matrix_with_hubs():
-    """Rows as long as a chunk, longer ones in a row, one over many chunks, empty ones between and last.
+    """Rows with as many entries as a chunk, several longer rows in succession, one over many chunks, and empty rows.
 
     A chunk has 32 non-zeros, 64 in the widest product, and 256 where rows are added up.
     """
@@ -93,7 +93,7 @@ SPARSE = {
 }
 
 
-# The widest in one dtype: it takes longer than all the others together.
+# The widest product has one dtype only, because it takes longer than all others together.
 PRODUCTS = [
     *((case, dtype) for case in (*SPARSE, "hubs-1", "hubs-3", "hubs-4", "hubs-40") for dtype in cases.DTYPES),
     ("hubs-10624", torch.float32),
@@ -122,7 +122,7 @@ def test_sparse_matmul_of_layouts(run, layout, width):
 
 
 def layer_with_hubs(**options):
-    """Hubs in X."""
+    """A layer whose X has hubs."""
     features = matrix_with_hubs()
     return {
         "propagation": SparseMatrix.from_any(matrix_with_hubs().to_dense()[:, :11], dtype=torch.float64),
@@ -166,7 +166,7 @@ def test_draw_subset(run, seed, count, chosen, stream):
 @pytest.mark.parametrize("count", [2048, 5000, 20_000])
 @pytest.mark.parametrize("share", [0.0003, 0.4, 1.0])
 def test_draw_subset_of_many(run, count, share):
-    """More than a block's share; one and several elements in the bucket of the last one, collected or not."""
+    """More elements than a block's share, with one or several elements in the bucket of the last chosen one."""
     chosen = max(1, int(share * count))
     (drawn,) = run(lambda: [ops.draw_subset(3, count, chosen)])
     assert drawn.sum() == chosen
@@ -174,7 +174,7 @@ def test_draw_subset_of_many(run, count, share):
 
 
 def star():
-    """Node 0 is a neighbour of all 600 others, node 350 of half of them: hubs that lose entries in every piece."""
+    """Node 0 is a neighbour of all 600 others, node 350 of half of them. These hubs lose entries in every piece."""
     others = torch.arange(1, 601)
     pairs = torch.cat(
         [torch.stack([torch.zeros_like(others), others]), torch.stack([others[:300], others[:300] * 0 + 350])], 1

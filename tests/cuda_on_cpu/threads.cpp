@@ -35,7 +35,7 @@ struct Fiber {
 struct Warp {
     const char* name = nullptr;  // of the call that its lanes are in
     int arrived = 0;
-    int64_t meetings = 0;  // that have taken place
+    int64_t meetings = 0;  // that have happened
     // By parity of the meeting: a lane may come to the next one while others still read the last one's values.
     uint64_t values[2][kWarp];
 };
