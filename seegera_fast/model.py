@@ -158,9 +158,6 @@ class SeeGera(nn.Module):
             seed: seed of all draws: an int, or an int64 tensor of one element. None: a new one at each call.
             warmup: factor t of the regularising terms, in [0, 1].
 
-        Returns:
-            The loss and its terms.
-
         Raises:
             TypeError, ValueError: a graph of other sizes, "bernoulli" with features outside [0, 1], too many negatives,
                 or a seed of another kind.
@@ -199,13 +196,11 @@ class SeeGera(nn.Module):
     def capture(self, optimizer: torch.optim.Optimizer, graph: Graph | None = None) -> CapturedStep:
         """Records a training step (forward, backward and the optimiser's step) as a CUDA graph.
 
-        After ``step = model.capture(optimizer)``, each ``step(seed=..., warmup=...)`` replaces the lines of an eager
-        step. It makes the same draws and gives the same weights, without the time that Python takes. The recording
-        includes the optimiser's settings, such as its learning rate.
+        A call ``step(seed=..., warmup=...)`` of the result has the same draws and the same effect as an eager step,
+        without the time that Python takes. The optimiser's settings, such as its learning rate, are recorded too.
 
         Args:
-            optimizer: optimiser of the model's parameters, such as
-                ``torch.optim.Adam(model.parameters(), fused=True, capturable=True)``.
+            optimizer: of the model's parameters, such as ``torch.optim.Adam(..., fused=True, capturable=True)``.
             graph: see :meth:`forward`.
 
         Raises:

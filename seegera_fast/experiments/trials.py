@@ -52,8 +52,8 @@ class Setting:
         known = {
             entry.name: entry.type for kind in (SeeGeraConfig, TrainingConfig) for entry in dataclasses.fields(kind)
         }
-        own = {name for name, default in TASKS[self.task].fields.items() if type(default) is float}
-        rates = own | {name for name, kind in known.items() if kind == "float"}
+        rates = {name for name, kind in known.items() if kind == "float"}
+        rates |= {name for name, default in TASKS[self.task].fields.items() if type(default) is float}
         whole = [(name, float(value) if name in rates and type(value) is int else value) for name, value in self.fields]
         object.__setattr__(self, "fields", tuple(whole))
 

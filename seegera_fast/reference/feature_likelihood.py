@@ -57,8 +57,8 @@ LIKELIHOODS = {
     "gaussian": Likelihood(gaussian, identity, has_log_var=True),
 }
 
-# The likelihoods that have kernels, and the numbers by which those know them, which kernels/cpu/feature_likelihood.h
-# repeats. Others run on the reference.
+# The likelihoods that have kernels, and their numbers in the kernels, which kernels/cpu/feature_likelihood.h repeats.
+# Other likelihoods run on the reference.
 KERNELS = {"bernoulli": 0, "mse": 1, "gaussian": 2}
 
 
@@ -69,9 +69,10 @@ def feature_likelihood(
     pos_weight = factor(pos_weight, hidden)
     per_draw = []
     for j in range(hidden.shape[1]):
-        own = weight if weight.ndim == 2 else weight[j]
+        matrix = weight if weight.ndim == 2 else weight[j]
         log_var = None if log_var_weight is None else hidden[:, j] @ log_var_weight
-        terms = LIKELIHOODS[likelihood].log_density(target, hidden[:, j] @ own, log_var=log_var, pos_weight=pos_weight)
+        outputs = hidden[:, j] @ matrix
+        terms = LIKELIHOODS[likelihood].log_density(target, outputs, log_var=log_var, pos_weight=pos_weight)
         per_draw.append(terms.sum())
     total = torch.stack(per_draw)
     return total / (features.shape[0] * features.shape[1]) if reduction == "mean" else total

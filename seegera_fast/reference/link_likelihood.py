@@ -31,8 +31,8 @@ def _all_pairs(z, adjacency, pos_weight, self_loops) -> torch.Tensor:
     scores = z @ z.T
     target = torch.zeros_like(scores).index_put_((adjacency.row, adjacency.col), scores.new_ones(()))
     terms = pos_weight * target * logsigmoid(scores) + (1 - target) * logsigmoid(-scores)
-    own = pos_weight * logsigmoid(scores.diagonal()) if self_loops else torch.zeros_like(scores.diagonal())
-    return terms.tril(-1).sum() + terms.triu(1).sum() + own.sum()
+    loops = pos_weight * logsigmoid(scores.diagonal()) if self_loops else torch.zeros_like(scores.diagonal())
+    return terms.tril(-1).sum() + terms.triu(1).sum() + loops.sum()
 
 
 def _sampled(z, adjacency, pos_weight, self_loops, pairs, scale) -> torch.Tensor:

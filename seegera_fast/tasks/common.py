@@ -18,7 +18,7 @@ from .task import Scored, Task
 MODEL_FIELDS = [entry.name for entry in fields(SeeGeraConfig)]
 TRAINING_FIELDS = [entry.name for entry in fields(TrainingConfig)]
 # The fields that every task has, and their defaults.
-OWN_FIELDS = {"normalize_features": False}
+COMMON_FIELDS = {"normalize_features": False}
 
 
 class Settings(NamedTuple):
@@ -27,12 +27,12 @@ class Settings(NamedTuple):
     preset: str
     model: SeeGeraConfig
     training: TrainingConfig
-    own: dict[str, Any]
+    task: dict[str, Any]
     config: Any
 
     def all(self, **more: Any) -> dict[str, Any]:
         """Every field by name."""
-        return {**asdict(self.model), **asdict(self.training), **self.own, **more}
+        return {**asdict(self.model), **asdict(self.training), **self.task, **more}
 
 
 def run(
@@ -62,7 +62,7 @@ def run(
         TypeError, ValueError, TrainingFailure, OSError: as in the task's function.
     """
     settings = resolve(task, graph, preset, variant, given, arguments=arguments)
-    graph = normalized(graph, settings.own["normalize_features"])
+    graph = normalized(graph, settings.task["normalize_features"])
     held_out = task.split(graph, seed, **arguments)
     model = SeeGera(held_out.graph, settings.model, seed=seed)
 
@@ -126,21 +126,21 @@ def resolve(
 def settle(
     task: Task, preset: str, variant: str, given: Mapping[str, Any], *, arguments: tuple[str, ...] = ()
 ) -> Settings:
-    """:func:`resolve` with the fields of the preset instead of its name."""
-    own = {**OWN_FIELDS, **task.fields}
-    known = [*MODEL_FIELDS, *TRAINING_FIELDS, *own, *arguments]
+    """:func:`resolve` for a preset whose name is known."""
+    defaults = {**COMMON_FIELDS, **task.fields}
+    known = [*MODEL_FIELDS, *TRAINING_FIELDS, *defaults, *arguments]
     for name in given:
         if name not in known:
             raise TypeError(f"{task.name}() got an unknown field {name!r}; {nearest(name, known)}")
-    values = {**own, **task.training, **presets.load(task.name, preset, variant), **given}
+    values = {**defaults, **task.training, **presets.load(task.name, preset, variant), **given}
     if not isinstance(values["normalize_features"], bool):
         raise TypeError(f"normalize_features: got {values['normalize_features']!r}, want True or False")
     model = SeeGeraConfig(**{name: values[name] for name in MODEL_FIELDS if name in values})
     if task.needs_features and not model.feature_side:
         raise ValueError(f"feature_side: got False, want True: {task.title} predicts features")
     training = TrainingConfig(**{name: values[name] for name in TRAINING_FIELDS if name in values})
-    own = {name: values[name] for name in own}
-    return Settings(preset, model, training, own, task.configure(own))
+    fields = {name: values[name] for name in defaults}
+    return Settings(preset, model, training, fields, task.configure(fields))
 
 
 def normalized(graph: Graph, normalize: bool) -> Graph:

@@ -40,9 +40,9 @@ def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
     """
     _check("preset", name, names(task))
     _check("variant", variant, VARIANTS)
-    common, own = (_tables(task).get(table, {}) for table in (COMMON, name))
+    common, preset = (_tables(task).get(table, {}) for table in (COMMON, name))
     merged = {"variant": VARIANTS[variant]}
-    for table in (common, own, own.get(variant, {})):
+    for table in (common, preset, preset.get(variant, {})):
         merged.update({field: value for field, value in table.items() if not isinstance(value, dict)})
     return merged
 
