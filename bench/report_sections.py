@@ -33,9 +33,9 @@ def step(record: Record, name: str, bars: dict[str, float]) -> None:
     graph, config = load(dataset), configuration(dataset, **fields)
     if "sampled" not in name:
         check_same_numbers(graph, config)
-    wanted = [kind for kind in ("sparse", "dense") if kind in bars]
-    calls: dict[str, Callable[[], object]] = {kind: Step(kind, graph, config) for kind in ("seegera_fast", *wanted)}
-    if wanted == ["dense"] and "sampled" in name:
+    kinds = [kind for kind in ("sparse", "dense") if kind in bars]
+    calls: dict[str, Callable[[], object]] = {kind: Step(kind, graph, config) for kind in ("seegera_fast", *kinds)}
+    if kinds == ["dense"] and "sampled" in name:
         # The dense contender has no sampled negatives.
         calls["dense"] = Step("dense", graph, configuration(dataset))
     # The rates are measured in turn with the contenders, and as medians like them.
@@ -50,7 +50,7 @@ def step(record: Record, name: str, bars: dict[str, float]) -> None:
     record.row(work, "s, floor", floor)
     if "floor" in bars:
         record.at_most(work, "times its floor", seconds["seegera_fast"] / floor, bars["floor"])
-    for kind in wanted:
+    for kind in kinds:
         record.at_least(work, f"times faster than {kind}", seconds[kind] / seconds["seegera_fast"], bars[kind])
     show_rates(record, work, rates)
     for part, value in parts.items():

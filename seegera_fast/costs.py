@@ -1,4 +1,4 @@
-"""What a column says of its kernels, for operations that have two forms to choose from."""
+"""The costs of a backend's kernels, by which an operation with two forms chooses one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class Costs(NamedTuple):
-    """What kernels cost, in the time of a multiply-add of a dense product: where an operation has two forms.
+    """Costs of kernels, in units of a multiply-add of a dense product.
 
     Attributes:
-        sparse: one multiply-add of the sparse products of feature_likelihood.
-        entry: one entry of a tile of its outputs.
-        averaging: one multiply-add of the sparse products of decoder_input.
+        sparse: cost of a multiply-add of the sparse products of feature_likelihood.
+        entry: cost of an entry of a tile of its outputs.
+        averaging: cost of a multiply-add of the sparse products of decoder_input.
     """
 
     sparse: float

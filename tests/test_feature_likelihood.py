@@ -474,7 +474,7 @@ TRITON = [column for column in columns("feature_likelihood", compiled=True) if "
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """Makes chunks small, and takes a GPU's blocks where wanted."""
+    """Makes chunks small, and on request takes a GPU's block sizes."""
     operators = pytest.importorskip("seegera_fast.kernels.triton.feature_likelihood")
     chunks, squares = operators.feature_likelihood_chunks, operators.feature_likelihood_squares
     choosing = {

@@ -22,8 +22,8 @@ def _fake(z_nodes, weight, average_first):
 
 def _fake_backward(z_nodes, z_features, weight, z_nodes_wanted, z_features_wanted, weight_wanted):
     return tuple(
-        tensor.new_empty(tensor.shape[0] if wanted else 0, *tensor.shape[1:])
-        for tensor, wanted in ((z_nodes, z_nodes_wanted), (z_features, z_features_wanted), (weight, weight_wanted))
+        tensor.new_empty(tensor.shape[0] if needed else 0, *tensor.shape[1:])
+        for tensor, needed in ((z_nodes, z_nodes_wanted), (z_features, z_features_wanted), (weight, weight_wanted))
     )
 
 
@@ -68,9 +68,9 @@ def decoder_input(
         features: X, ``n x l``.
         z_nodes: z, ``[n, J, d]``.
         z_features: zF, ``[l, J, d]``.
-        weight: W, ``[2 d, h]``: the first d rows meet z.
+        weight: W, ``[2 d, h]``: the first d rows multiply z.
         dropout: rate in [0, 1) on ``[z | zbar]``.
-        seed: of the dropout mask: an int, or an int64 tensor of one element.
+        seed: seed of the dropout mask: an int, or an int64 tensor of one element.
 
     Returns:
         ``[n, J, h]``. Differentiable in ``z_nodes``, ``z_features`` and ``weight``.

@@ -160,13 +160,13 @@ def feature_likelihood(
             log_var_weight=log_var_weight,
             reduction=reduction,
         )
-    wanted = [
+    needed = [
         torch.is_grad_enabled() and tensor is not None and tensor.requires_grad
         for tensor in (hidden, weight, log_var_weight)
     ]
     weights = weight.shape[0] if weight.ndim == 3 else 1
     squares = likelihood == "mse" and squares_are_cheaper(
-        backend.costs, *features.shape, hidden.shape[2], features.nnz, hidden.shape[1], weights, *wanted[:2]
+        backend.costs, *features.shape, hidden.shape[2], features.nnz, hidden.shape[1], weights, *needed[:2]
     )
     total, *_ = OPERATOR(
         backend,
@@ -177,8 +177,8 @@ def feature_likelihood(
         flipped=features if squares else None,
         pos_weight=checks.one_element(pos_weight, hidden.device),
         likelihood=KERNELS[likelihood],
-        hidden_wanted=wanted[0],
-        weight_wanted=wanted[1],
-        log_var_wanted=wanted[2],
+        hidden_wanted=needed[0],
+        weight_wanted=needed[1],
+        log_var_wanted=needed[2],
     )
     return total / (features.shape[0] * features.shape[1]) if reduction == "mean" else total

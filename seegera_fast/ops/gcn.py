@@ -71,7 +71,7 @@ def gcn(
         weight: W, ``[h, d]``.
         bias: ``[d]``; None: no bias.
         dropout: rate in [0, 1).
-        seed: of the dropout mask: an int, or an int64 tensor of one element.
+        seed: seed of the dropout mask: an int, or an int64 tensor of one element.
         activation: "relu", "tanh" or "none".
 
     Returns:

@@ -1,4 +1,4 @@
-"""Rows gathered from a matrix, a piece at a time."""
+"""Gathers rows of a matrix in pieces of bounded memory."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import torch
 
-# Elements of the gathered rows that are worked out at once. On a CPU they stay in its caches, and their memory is used
-# again instead of taken fresh: five times as fast as pieces of a hundred MB.
+# Number of elements of the gathered rows in a piece. On a CPU such a piece stays in the caches, and its memory is used
+# again for the next one. This is five times as fast as pieces of a hundred MB.
 CPU_ELEMENTS = 1 << 18
-# For other devices, where small pieces would leave most of the processor idle. Not measured.
+# The same for other devices, where small pieces would leave most of the processor idle. Not measured.
 OTHER_ELEMENTS = 1 << 25
 
 
 def pieces(matrix: torch.Tensor, *numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The row numbers in pieces, so that the rows of the matrix that a piece gathers take a bounded memory."""
+    """Splits row numbers into pieces, so that the gathered rows of a piece need bounded memory."""
     if not numbers[0].shape[0]:
         return iter(())
     elements = CPU_ELEMENTS if matrix.device.type == "cpu" else OTHER_ELEMENTS
