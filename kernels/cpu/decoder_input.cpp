@@ -6,7 +6,7 @@
 //     out = z W_z + N (zF W_f)                                the features' side of the product first, or
 //     out = dropout(z) W_z + dropout(zbar) W_f                the average first: with dropout there is no other way
 //
-// In the second form zbar is a second result, which backward takes again; the masks are drawn anew.
+// In the second form zbar is a second result, which backward reads; the masks are drawn again.
 //
 // Floor: 2 J (n + l) d h operations, or 4 n J d h with the average first; 2 nnz J h, or 2 nnz J d. Backward twice that.
 // Besides the results and zbar one buffer, [l, J, h] or, in backward, [n, J, d].
@@ -50,8 +50,8 @@ struct Layer {
                 drop(nodes, begin, end, first, std::min(last, d), out, stride);
             }
             if (last > d) {
-                const int64_t own = std::max(first, d);
-                drop(features, begin, end, own - d, last - d, out + (own - first), stride);
+                const int64_t begins = std::max(first, d);
+                drop(features, begin, end, begins - d, last - d, out + (begins - first), stride);
             }
         };
         return lines;
@@ -84,7 +84,7 @@ std::tuple<Tensor, Tensor> forward(const Layer& layer, const Tensor& z_features,
     return {out, averaged};
 }
 
-// The gradients of z_nodes, z_features and weight; empty where they are not wanted.
+// The gradients of z_nodes, z_features and weight; empty where they are not computed.
 template <typename T>
 std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Operand& flipped, const Tensor& gradient,
                                             const Tensor& z_features, const Tensor& averaged, bool average_first,

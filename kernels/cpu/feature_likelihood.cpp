@@ -1,7 +1,7 @@
 // log p(X | H W) for J samples, and its gradients for an upstream of one: the value [J], and the gradients of hidden
 // H [n, J, h], of weight W and of log_var_weight V, the latter two sample by sample and feature by feature,
-// [l, J, h]. float32 or float64. The outputs O = H W, n x l, are never there as a whole: bernoulli and gaussian go by
-// tiles of them (feature_likelihood_tiles.h), mse by whichever is cheaper, tiles or sums of squares
+// [l, J, h]. float32 or float64. The outputs O = H W, n x l, are never stored as a whole: bernoulli and gaussian
+// compute tiles of them (feature_likelihood_tiles.h), mse takes whichever is cheaper, tiles or sums of squares
 // (feature_likelihood_squares.h).
 #include "feature_likelihood.h"
 
@@ -106,7 +106,7 @@ Outcome feature_likelihood(const Tensor& hidden, const Tensor& weight, const std
                            const std::optional<Tensor>& values_t, const Tensor& pos_weight, int64_t likelihood,
                            bool hidden_gradient, bool weight_gradient, bool log_var_gradient) {
     const bool squares = rowptr_t.has_value();
-    // The sparse products want one line per node and per feature; the others only whole lines.
+    // The sparse products need the lines of all samples side by side; the others only need contiguous lines.
     const bool whole_lines = hidden.stride(2) == 1 && hidden.stride(0) >= hidden.size(2) &&
                              (!squares || hidden.size(1) == 1 || hidden.stride(1) == hidden.size(2));
     const bool as_it_is =

@@ -108,18 +108,18 @@ struct Features {
     const T* values;
     int64_t nnz;
     T pos_weight;
-    // Gradients, null where they are not wanted: [n, J, h], [l, J, h], [l, J, h].
+    // Gradients, null where they are not computed: [n, J, h], [l, J, h], [l, J, h].
     T* hidden_gradient;
     T* weight_gradient;
     T* log_var_gradient;
 
     const T* hidden_at(int64_t sample, int64_t row) const { return hidden + row * row_stride + sample * sample_stride; }
-    // Of a gradient in the order [rows, J, h].
+    // Index of a line of a gradient [rows, J, h].
     int64_t line(int64_t sample, int64_t row) const { return (row * samples + sample) * width; }
     int64_t line_stride() const { return samples * width; }
 };
 
-// Which gradients are wanted.
+// Which gradients to compute.
 struct WantedGradients {
     bool hidden;
     bool weight;
@@ -133,12 +133,12 @@ struct FeatureGradients {
     Tensor log_var;
 };
 
-// [rows, J, h], or where it is not wanted, [0, J, h].
+// [rows, J, h], or [0, J, h] where the gradient is not computed.
 template <typename T>
 Tensor new_gradient(const Features<T>& p, const Tensor& like, bool wanted, int64_t rows) {
     const std::array<int64_t, 3> sizes{wanted ? rows : 0, p.samples, p.width};
     if (p.rows == 0 || p.columns == 0) {
-        // There is no tile that would write to it.
+        // No tile writes to it, so it is set to zero here.
         return torch::stable::new_zeros(like, sizes);
     }
     return new_tensor(like, sizes);

@@ -1,9 +1,9 @@
 // log p(X | H W) of mse by squares: the sum of (O - X)^2 is tr((H^T H)(W W^T)) - 2 <H, X W^T> + <X, X>, its gradients
-// are 2 (H (W W^T) - X W^T) and 2 (W^T (H^T H) - X^T H). The sparse product X W^T serves the value and the gradient
-// both.
+// are 2 (H (W W^T) - X W^T) and 2 (W^T (H^T H) - X^T H). The sparse product X W^T serves both the value and
+// the gradient.
 //
-// Floor: 3 (n + l) h^2 operations (the two Gram matrices are symmetric, which saves half of theirs) and 4 nnz h. What
-// cancels, see kMostCancelled, is done by tiles instead.
+// Floor: 3 (n + l) h^2 operations (the two Gram matrices are symmetric, which saves half of theirs) and 4 nnz h. Where
+// too many digits cancel (kMostCancelled), tiles are used instead.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +91,7 @@ constexpr int64_t kGramStripe = 128;
 constexpr int64_t kMostGramSums = 8;
 // Rows of a task of the other products by squares.
 constexpr int64_t kSquareRows = 256;
-// The sum of squares as a difference is used as long as it is above this share of what is added and subtracted.
+// The difference is used while it exceeds this share of the numbers that are added and subtracted; tiles otherwise.
 constexpr double kMostCancelled = 1.0 / 64;
 
 // M^T M of matrices of `width` columns.
@@ -135,14 +135,14 @@ class GramMatrices {
         const double* b = sums_[matrices_[second].first].total.get();
         double sum = 0, magnitude = 0;
         for (int64_t i = 0; i < width_; ++i) {
-            const double own = a[i * width_ + i] * b[i * width_ + i];
+            const double diagonal = a[i * width_ + i] * b[i * width_ + i];
             double row = 0, row_magnitude = 0;
             for (int64_t k = i * width_ + i + 1; k < (i + 1) * width_; ++k) {
                 row += a[k] * b[k];
                 row_magnitude += std::abs(a[k] * b[k]);
             }
-            sum += own + 2 * row;
-            magnitude += own + 2 * row_magnitude;
+            sum += diagonal + 2 * row;
+            magnitude += diagonal + 2 * row_magnitude;
         }
         return {sum, magnitude};
     }
@@ -207,7 +207,7 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
     const T* weight_data = by_feature.const_data_ptr<T>();
     const int64_t weight_stride = by_feature.stride(0);
     const bool shared = p.weight.sample_stride == 0;
-    const auto own = [&](int64_t sample) { return shared ? 0 : sample; };
+    const auto weight_of = [&](int64_t sample) { return shared ? 0 : sample; };
 
     GramMatrices<T> grams(p.width);
     const int64_t weights = shared ? 1 : p.samples;
@@ -219,7 +219,7 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
     }
     grams.make();
 
-    // Where every sample has its own X W^T, it becomes the gradient of H.
+    // Where each sample has a separate X W^T, the gradient of H overwrites it.
     Tensor product = new_tensor(by_feature, {p.rows, by_feature.size(1)});
     multiply_operand(features, weight_data, weight_stride, product.size(1), {}, product.mutable_data_ptr<T>());
     const T* product_data = product.const_data_ptr<T>();
@@ -236,12 +236,13 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
         const int64_t sample = task % p.samples, begin = rows.begin(task / p.samples);
         const int64_t size = rows.size(task / p.samples);
         const T* hidden = p.hidden_at(sample, begin);
-        const T* sums = product_data + begin * product_stride + own(sample) * p.width;
+        const T* sums = product_data + begin * product_stride + weight_of(sample) * p.width;
         crossed[task] = SEEGERA_CHOOSE(dot_rows<T>)(hidden, p.row_stride, sums, product_stride, size, p.width);
         if (wanted.hidden) {
             const Tensor out = matrix(p.hidden_gradient + p.line(sample, begin), size, p.width, p.line_stride(), 1);
             const Tensor in = p.hidden_gradient == product_data ? out : matrix(sums, size, p.width, product_stride, 1);
-            multiply_add(out, 2, in, -2, matrix(hidden, size, p.width, p.row_stride, 1), grams.rounded(own(sample)));
+            multiply_add(out, 2, in, -2, matrix(hidden, size, p.width, p.row_stride, 1),
+                         grams.rounded(weight_of(sample)));
         }
     });
 
@@ -256,7 +257,7 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
             const int64_t sample = task % p.samples, begin = columns.begin(task / p.samples);
             const int64_t size = columns.size(task / p.samples);
             const Tensor out = matrix(p.weight_gradient + p.line(sample, begin), size, p.width, p.line_stride(), 1);
-            const T* weight = weight_data + begin * weight_stride + own(sample) * p.width;
+            const T* weight = weight_data + begin * weight_stride + weight_of(sample) * p.width;
             multiply_add(out, 2, out, -2, matrix(weight, size, p.width, weight_stride, 1),
                          grams.rounded(weights + sample));
         });
@@ -273,10 +274,10 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
         for (int64_t block = 0; block < rows.count(); ++block) {
             cross += crossed[block * p.samples + j];
         }
-        const auto [trace, magnitude] = grams.trace_of_product(own(j), weights + j);
+        const auto [trace, magnitude] = grams.trace_of_product(weight_of(j), weights + j);
         const double total = trace - 2 * cross + squared;
         values[j] = -total;
-        // An overflow ends up here too: the products of a tile have smaller numbers in them.
+        // Also after an overflow: the numbers in a tile are smaller than those in the Gram matrices.
         if (!(std::isfinite(total) && total >= kMostCancelled * (magnitude + 2 * std::abs(cross) + squared))) {
             cancelled.push_back(j);
         }

@@ -1,4 +1,4 @@
-// The terms of log p(X | O) over a tile of outputs O, and their slopes, which take the place of the outputs.
+// The terms of log p(X | O) over a tile of outputs O, and their slopes, which overwrite the outputs.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct FeatureTile {
     const int64_t* col;
     const T* values;
     int64_t first_column;
-    T* target;  // room for a row of X, zeros before and after
+    T* target;  // buffer for a row of X; zeros before and after
     T pos_weight;
 };
 
@@ -34,8 +34,8 @@ struct FeatureTile {
 namespace seegera {
 namespace SEEGERA_ISA {
 
-// Each likelihood: the number that fills up a row of outputs to whole vectors, whose term is zero where x is; the terms
-// of a vector of entries, up to a factor and a constant; and what takes the place of the outputs.
+// For each likelihood: the number that pads a row of outputs to whole vectors, and whose term is zero where x is zero;
+// the terms of a vector of entries, up to a factor and a constant; and the slopes, which overwrite the outputs.
 template <typename T>
 struct BernoulliTerms {
     typedef Vector<T, kVectorBytes> V;
@@ -139,7 +139,7 @@ double sum_terms(const FeatureTile<T>& tile, const Terms& terms) {
     return Terms::kFactor * total;
 }
 
-// The sum of log p over a tile, without the constants; slopes take the place of the outputs where they are wanted.
+// The sum of log p over a tile, without the constants; slopes overwrite the outputs where gradients are computed.
 template <typename T>
 double score_tile(const FeatureTile<T>& tile) {
     switch (tile.likelihood) {

@@ -1,10 +1,10 @@
-// log p(X | H W) by tiles of the outputs O = H W: a tile is made, turned into its slopes G = dlog p/dO while it is hot,
-// and used up: gradient of H += G W^T, gradient of W += G^T H.
+// log p(X | H W) by tiles of the outputs O = H W: a tile is computed, turned into its slopes G = dlog p/dO while it is
+// in the cache, and used for both gradients: that of H += G W^T, that of W += G^T H.
 //
 // Floor: 6 n l h operations (2 n l h without gradients; twice that for gaussian) and n l exponentials per sample.
 //
-// Bits: a block of rows owns its part of H's gradient, a block of columns its part of W's. The tiles of a block add to
-// it in one order, which is fixed, and each product runs on one thread.
+// Bits: the tiles of a block of rows add to its part of H's gradient in a fixed order, as do those of a block of
+// columns to its part of W's, and each product runs on one thread.
 #pragma once
 
 #include "feature_likelihood_terms.h"
@@ -22,9 +22,9 @@
 
 namespace seegera {
 
-// Rows and columns of a tile: larger ones leave less for threads, and outgrow the second-level cache.
+// Rows and columns of a tile: larger ones make fewer tasks for the threads and outgrow the second-level cache.
 constexpr int64_t kFeatureTileSize = 288;
-// Where there are fewer blocks of columns, W's gradient gets several parts, so that more tiles can be in work at once.
+// Where there are fewer blocks of columns, W's gradient is summed in several parts, so that more tiles can run at once.
 constexpr int64_t kFewestSlots = 8;
 
 // A tile, and its turn among those that add to the same rows of H's gradient, and to the same slot of W's.
@@ -47,10 +47,10 @@ class FeatureTileOrder {
         for (const int64_t sample : samples) {
             std::vector<int64_t> row_turns(rows.count()), slot_turns(columns.count() * parts_);
             for (int64_t round = 0; round < rounds; ++round) {
-                for (int64_t place = 0; place < fewer; ++place) {
-                    const int64_t other = (round + place) % rounds;
-                    const int64_t row = rows.count() == rounds ? other : place;
-                    const int64_t column = rows.count() == rounds ? place : other;
+                for (int64_t index = 0; index < fewer; ++index) {
+                    const int64_t other = (round + index) % rounds;
+                    const int64_t row = rows.count() == rounds ? other : index;
+                    const int64_t column = rows.count() == rounds ? index : other;
                     const int64_t slot = column * parts_ + row % parts_;
                     tasks_.push_back({sample, row, column, slot, row_turns[row]++, slot_turns[slot]++});
                 }
@@ -137,7 +137,7 @@ class FeatureTileWorker {
     T* log_vars_;
 };
 
-// The gradient of W or V while it is made: in parts, or where one is enough, in its place.
+// The gradient of W or V while it is made: in parts, or, where one part is enough, directly in the result.
 template <typename T>
 class WeightGradient {
  public:
@@ -149,7 +149,7 @@ class WeightGradient {
     }
     explicit operator bool() const { return gradient_ != nullptr; }
     T* part(int64_t slot) { return memory_ ? memory_.get() + slot % parts_ * size_ : gradient_; }
-    // Of the given samples' lines, the others being left as they are.
+    // Adds up the parts of the given samples; the gradients of others are left as they are.
     void finish(const Features<T>& p, const std::vector<int64_t>& samples) {
         if (!memory_) {
             return;
@@ -186,7 +186,7 @@ void by_tiles(const Features<T>& p, const std::vector<int64_t>& samples, double*
     on_every_thread([&](const auto& next) {
         FeatureTileWorker<T> worker(p, rows, columns);
         try {
-            // Tasks are taken in order, so that those which a task waits for are done or in work.
+            // Tasks are taken in order, so that those which a task waits for are done or running.
             for (size_t i = next(); i < totals.size(); i = next()) {
                 const FeatureTileTask& task = order.tasks()[i];
                 totals[i] = worker.score(task, with_slopes);

@@ -74,7 +74,7 @@ Tensor forward(const Layer& layer, const std::optional<Tensor>& bias) {
     return out;
 }
 
-// The gradients of hidden, weight and bias; empty where they are not wanted.
+// The gradients of hidden, weight and bias; empty where they are not computed.
 template <typename T>
 std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Tensor& gradient,
                                             const std::optional<Tensor>& output, bool hidden_wanted, bool weight_wanted,
@@ -94,7 +94,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Tensor& gr
         multiply_transposed<T>(contiguous_matrix(of_weight.mutable_data_ptr<T>(), in, d), layer.lines<T>(), right);
     }
     if (hidden_wanted) {
-        // The memory of of_sums may serve again, where it is this function's own.
+        // The memory of of_sums is reused where it is not the argument, is no longer read, and has the right size.
         const bool spare = layer.propagation && d == in && layer.activation != Activation::none;
         of_hidden = spare ? of_sums : new_tensor(layer.hidden, {rows, draws, in});
         gradient_of_dropped<T>(layer.mask<T>(), right, as_lines<T>(layer.weight), of_hidden.mutable_data_ptr<T>());

@@ -1,6 +1,6 @@
 // logsumexp_j (log_likelihood_j + warmup (log_prior_j - log_mixture_j)) - log J, and its gradient.
 //
-// J numbers: what it costs is the call, so there is one instead of the eight of its plain form.
+// J numbers: the cost is that of the call, one instead of the eight of the plain form.
 #ifdef SEEGERA_REGISTER
 
 #include <torch/csrc/stable/library.h>
@@ -36,7 +36,7 @@ Samples weigh(const Tensor& log_likelihood, const Tensor& log_prior, const Tenso
     for (size_t j = 0; j < samples.weights.size(); ++j) {
         const double term = likelihood[j] + warmup * (static_cast<double>(prior[j]) - mixture[j]);
         samples.weights[j] = term;
-        // A NaN is taken over, so that it is seen in the result.
+        // A NaN is kept, so that the result is NaN, too.
         highest = term <= highest ? highest : term;
     }
     double sum = 0;
@@ -86,10 +86,10 @@ std::tuple<Tensor, Tensor, Tensor> importance_bound_backward(const Tensor& log_l
                           torch::stable::new_empty(log_likelihood, {count}),
                           torch::stable::new_empty(log_likelihood, {count})};
     for (int64_t j = 0; j < count; ++j) {
-        const double own = upstream * samples.weights[j];
-        put(gradients[0], j, own);
-        put(gradients[1], j, factor * own);
-        put(gradients[2], j, -factor * own);
+        const double slope = upstream * samples.weights[j];
+        put(gradients[0], j, slope);
+        put(gradients[1], j, factor * slope);
+        put(gradients[2], j, -factor * slope);
     }
     return {gradients[0], gradients[1], gradients[2]};
 }

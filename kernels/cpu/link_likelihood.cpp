@@ -58,7 +58,7 @@ std::tuple<Tensor, Tensor> run(const Tensor& z, const Tensor& rowptr, const Tens
     return {value, gradient};
 }
 
-// negatives = 0: all pairs; gaps are not looked at. Without a gradient it has no rows.
+// negatives = 0: all pairs; gaps are not read. Where the gradient is not computed, it has no rows.
 std::tuple<Tensor, Tensor> link_likelihood(const Tensor& z, const Tensor& rowptr, const Tensor& col, const Tensor& gaps,
                                            const Tensor& pos_weight, const Tensor& seed, bool self_loops,
                                            int64_t negatives, bool with_gradient) {

@@ -17,7 +17,7 @@ struct Links {
     const int64_t* col;
     double link_weight;
     double self_weight;
-    T* gradient;  // [samples, nodes, width]; null where it is not wanted
+    T* gradient;  // [samples, nodes, width]; null where it is not computed
 };
 
 }  // namespace seegera

@@ -1,7 +1,7 @@
-// log p(A | Z) over all pairs: the sum of softplus(s) over s = z z^T, in tiles of s that are made, used and forgotten.
-// s is symmetric: a pair of row blocks (a, b) is visited once and serves (b, a) too. A link has another term,
-// pos_weight softplus(-s): its score is taken out of the tile before the pass over it, and its slope put in after the
-// pass, so that nothing cancels.
+// log p(A | Z) over all pairs: the sum of softplus(s) over s = z z^T, in tiles of s that are computed, used and
+// discarded. s is symmetric: a pair of row blocks (a, b) is visited once and serves (b, a) too. A link has another
+// term, pos_weight softplus(-s): its score is taken out of the tile before the pass over it, and its slope put in after
+// the pass, so that nothing cancels.
 //
 // Floor: 3 n^2 d operations (s, and its slopes times the rows of either side) and n^2 / 2 exponentials. Measured at the
 // rate of large products: 1.00 to 1.06 times at d = 512, and 1.2 times at d = 64, where the exponentials take a sixth
@@ -18,7 +18,7 @@
 
 namespace seegera {
 
-// The scores of two blocks. A row has room up to a whole number of vectors.
+// The scores of two blocks. Rows are padded to a whole number of vectors.
 template <typename T>
 struct LinkTile {
     T* scores;
@@ -80,7 +80,7 @@ void put_links(const LinkTile<T>& tile, const uint32_t* cells, int64_t count, co
     }
 }
 
-// The sum of softplus(s) over the tile. With `slopes`, sigmoid(s) takes the place of s.
+// The sum of softplus(s) over the tile. With `slopes`, sigmoid(s) overwrites s.
 template <typename T>
 double dense_terms(const LinkTile<T>& tile, bool slopes) {
     using V = Vector<T, kVectorBytes>;
@@ -155,14 +155,14 @@ class LinkCells {
             const auto each_link = [&](const auto& use) {
                 for (int64_t row = begin; row < end; ++row) {
                     for (int64_t e = rowptr[row]; e < rowptr[row + 1]; ++e) {
-                        // Two blocks are looked at from the lower one; a diagonal entry is no link.
+                        // A pair of blocks is visited from the lower one; a diagonal entry is no link.
                         if (col[e] >= begin && col[e] != row) {
                             use(row, col[e], block_of[col[e] / kUnit]);
                         }
                     }
                 }
             };
-            // The cells of the rows of this block lie where its links lie in col.
+            // The cells of this block are stored at the indices that its links have in col.
             int64_t* starts = &starts_[lower * (blocks_ + 1)];
             each_link([&](int64_t, int64_t, int64_t upper) { ++starts[upper + 1]; });
             starts[0] = rowptr[begin];
@@ -214,7 +214,7 @@ class LinkTileWorker {
 
     // The terms of two blocks. Their part of the gradient is written in the first round and added in the others.
     double run(const Meeting& m) {
-        const bool own = m.lower == m.upper;
+        const bool itself = m.lower == m.upper;
         const int64_t rows = blocks_.size(m.lower), columns = blocks_.size(m.upper);
         const T* z_rows = z(m, m.lower);
         const T* z_columns = z(m, m.upper);
@@ -227,21 +227,21 @@ class LinkTileWorker {
         const uint32_t* links = cells_.of(m.lower, m.upper);
         const int64_t count = cells_.count(m.lower, m.upper);
         double total = SEEGERA_CHOOSE(take_links<T>)(tile, links, count, p_.link_weight, slopes_);
-        if (own) {
+        if (itself) {
             total += SEEGERA_CHOOSE(take_links<T>)(tile, diagonal_.data(), rows, p_.self_weight, slopes_ + count);
         }
         total += SEEGERA_CHOOSE(dense_terms<T>)(tile, p_.gradient != nullptr);
         if (p_.gradient != nullptr) {
             SEEGERA_CHOOSE(put_links<T>)(tile, links, count, slopes_);
-            if (own) {
+            if (itself) {
                 SEEGERA_CHOOSE(put_links<T>)(tile, diagonal_.data(), rows, slopes_ + count);
             }
             add_product(m, m.lower, scores, z_columns, columns);
-            if (!own) {
+            if (!itself) {
                 add_product(m, m.upper, matrix(scores_, columns, rows, 1, stride_), z_rows, rows);
             }
         }
-        return own ? -total : -2 * total;
+        return itself ? -total : -2 * total;
     }
 
  private:
@@ -275,13 +275,13 @@ void all_pairs(const Links<T>& p, double* values) {
     const LinkCells cells(blocks, p.rowptr, p.col);
     const int64_t most_links = cells.largest_count();
     const std::vector<Meeting> meetings = schedule_meetings(groups, p.samples, torch::stable::get_num_threads());
-    // Of each block in each sample. Only the task that a block is in touches them.
+    // One for each block of each sample. A block is in one task at a time, so no two tasks add to the same one.
     std::vector<double> totals(p.samples * blocks.count());
     Turns turns(static_cast<int64_t>(totals.size()));
     on_every_thread([&](const auto& next) {
         try {
             LinkTileWorker<T> worker(p, blocks, cells, most_links);
-            // Meetings are taken in order, so that what one waits for is done or being done.
+            // Meetings are taken in order, so that those which one waits for are done or running.
             for (int64_t i = next(); i < static_cast<int64_t>(meetings.size()); i = next()) {
                 const Meeting& m = meetings[i];
                 const int64_t lower = m.sample * blocks.count() + m.lower, upper = m.sample * blocks.count() + m.upper;

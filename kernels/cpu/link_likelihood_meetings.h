@@ -36,8 +36,8 @@ struct Meeting {
 
 // All meetings, each behind those of its blocks in earlier rounds. Groups meet in a round-robin tournament, i and k in
 // the round i + k modulo their number, and so do the blocks of the two groups: each has one task in each round. While
-// two groups meet, their rows of z and of the gradient stay in a cache. How many pairs of groups and how many samples
-// go side by side depends on the threads to be fed, and changes the order of no block.
+// two groups meet, their rows of z and of the gradient stay in a cache. The number of threads
+// decides how many pairs of groups and samples run side by side, but not the order of a block's tasks.
 inline std::vector<Meeting> schedule_meetings(const BlockGroups& blocks, int64_t samples, int64_t threads) {
     const int64_t groups = blocks.count, size = blocks.size, count = groups * size;
     // Twice as many independent tasks as threads, so that what a task waits for is usually done. A group that meets

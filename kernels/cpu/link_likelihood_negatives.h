@@ -38,7 +38,8 @@ void draw_negatives(const Draws& p, int64_t begin, int64_t end) {
         for (int i = 0; i < count; ++i) {
             rank[i] = philox_integer(key, kNegativesStream, base + i, pairs - p.edges);
         }
-        // Bisection for the batch side by side, so that its reads of gaps overlap; a branch would be a coin toss.
+        // Bisection for the batch side by side, so that its reads of gaps overlap; a branch would be mispredicted half
+        // the time.
         for (int64_t length = p.edges, half; length > 0; length -= half) {
             half = (length + 1) / 2;
             for (int i = 0; i < count; ++i) {
@@ -48,16 +49,16 @@ void draw_negatives(const Draws& p, int64_t begin, int64_t end) {
         for (int i = 0; i < count; ++i) {
             // Counted from the last pair, the row t above the last one starts at t (t + 1) / 2. The root may be off by
             // a rounding.
-            const int64_t place = pairs - 1 - (rank[i] + before[i]);
-            int64_t t = static_cast<int64_t>((__builtin_sqrt(8.0 * static_cast<double>(place) + 1.0) - 1.0) / 2.0);
-            while (t * (t + 1) / 2 > place) {
+            const int64_t from_last = pairs - 1 - (rank[i] + before[i]);
+            int64_t t = static_cast<int64_t>((__builtin_sqrt(8.0 * static_cast<double>(from_last) + 1.0) - 1.0) / 2.0);
+            while (t * (t + 1) / 2 > from_last) {
                 --t;
             }
-            while ((t + 1) * (t + 2) / 2 <= place) {
+            while ((t + 1) * (t + 2) / 2 <= from_last) {
                 ++t;
             }
             p.pairs[2 * (base + i)] = p.nodes - 2 - t;
-            p.pairs[2 * (base + i) + 1] = p.nodes - 1 - (place - t * (t + 1) / 2);
+            p.pairs[2 * (base + i) + 1] = p.nodes - 1 - (from_last - t * (t + 1) / 2);
         }
     }
 }

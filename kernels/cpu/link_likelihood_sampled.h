@@ -31,9 +31,10 @@ struct Negatives {
 namespace seegera {
 namespace SEEGERA_ISA {
 
-// Other rows that a row is multiplied with at a time: a vector of products has its exponentials at once.
+// Other rows that a row is multiplied with at a time: the exponentials of their products are computed as vectors.
 constexpr int kBatch = 16;
-// Of each row, fetched when it joins a batch: 5 to 10 % at d = 512; the rest of it the machine foresees.
+// Bytes of a row that are prefetched when it joins a batch, which saves 5 to 10 % at d = 512. The processor itself
+// prefetches the rest.
 constexpr int64_t kFetchBytes = 512;
 
 template <typename T>
@@ -44,22 +45,22 @@ struct Batch {
     int count = 0;
 };
 
-// own . rows[k] for k in [0, Count).
+// products[k] = left . rows[k] for k in [0, Count).
 template <typename T, int Count>
-inline void multiply(const T* own, const T* const* rows, int64_t offset, int64_t width, T* products) {
+inline void multiply(const T* left, const T* const* rows, int64_t offset, int64_t width, T* products) {
     using V = Vector<T, kVectorBytes>;
     constexpr int64_t lanes = kLanes<V>;
     V even[Count] = {}, odd[Count] = {};
     int64_t c = 0;
     for (; c + 2 * lanes <= width; c += 2 * lanes) {
-        const V first = load<V>(own + c), second = load<V>(own + c + lanes);
+        const V first = load<V>(left + c), second = load<V>(left + c + lanes);
         for (int k = 0; k < Count; ++k) {
             even[k] += first * load<V>(rows[k] + offset + c);
             odd[k] += second * load<V>(rows[k] + offset + c + lanes);
         }
     }
     for (; c < width; c += lanes) {
-        const V first = load_part<V>(own + c, width - c);
+        const V first = load_part<V>(left + c, width - c);
         for (int k = 0; k < Count; ++k) {
             even[k] += first * load_part<V>(rows[k] + offset + c, width - c);
         }
@@ -95,7 +96,7 @@ inline void combine(const Batch<T>& batch, int64_t offset, const T* factors, boo
 template <typename T>
 void use_batch(const Links<T>& p, int64_t row, Batch<T>& batch, bool first, double* values) {
     using V = Vector<T, kVectorBytes>;
-    const T* own = p.z + row * p.row_stride;
+    const T* left = p.z + row * p.row_stride;
     int padded = batch.count;
     for (; padded % kLanes<V> != 0; ++padded) {
         batch.signs[padded] = 1;
@@ -106,10 +107,10 @@ void use_batch(const Links<T>& p, int64_t row, Batch<T>& batch, bool first, doub
         T factors[kBatch] = {};
         int k = 0;
         for (; k + 4 <= batch.count; k += 4) {
-            multiply<T, 4>(own + offset, batch.rows + k, offset, p.width, factors + k);
+            multiply<T, 4>(left + offset, batch.rows + k, offset, p.width, factors + k);
         }
         for (; k < batch.count; ++k) {
-            multiply<T, 1>(own + offset, batch.rows + k, offset, p.width, factors + k);
+            multiply<T, 1>(left + offset, batch.rows + k, offset, p.width, factors + k);
         }
         for (k = 0; k < padded; k += kLanes<V>) {
             const V sign = load<V>(batch.signs + k), weight = load<V>(batch.weights + k);
@@ -160,7 +161,7 @@ void sampled_rows(const Links<T>& p, const Negatives& negatives, int64_t row_beg
             batch.weights[batch.count] = static_cast<T>(weight);
             ++batch.count;
         };
-        // Of weight 0 where self-loops do not count: then every row has a batch that writes its gradient.
+        // With weight 0 where self-loops do not count, so that every row has a batch that writes its gradient.
         add(row, -1, p.self_weight);
         for (int64_t e = p.rowptr[row]; e < p.rowptr[row + 1]; ++e) {
             if (p.gradient != nullptr || p.col[e] > row) {

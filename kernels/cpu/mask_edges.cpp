@@ -1,7 +1,7 @@
 // The rows of A + I without the removed edges, and the entries of D^-1/2 (A + I) D^-1/2 of what stays.
 //
 // Two passes over the entries: the first counts and weighs what stays of each row, the second writes it. Floor: both
-// read the edge number of each entry (8 bytes) and its mark (1 byte, at a place that is random for half of the
+// read the edge number of each entry (8 bytes) and its mark (1 byte, at an address that is random for half of the
 // entries), the second also column and weight, and it writes column and value of what stays.
 #include <cstdint>
 

@@ -23,22 +23,22 @@ void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* de
     for (int64_t row = row_begin; row < row_end; ++row) {
         row_densities(p, row, deviations, stride, normalisers, densities);
         for (int64_t j = 0; j < p.samples; ++j) {
-            double* own = densities + j * components;
+            double* terms = densities + j * components;
             T* weight = weights + (row * p.samples + j) * components;
-            double highest = own[0];
+            double highest = terms[0];
             for (int64_t k = 1; k < components; ++k) {
-                highest = own[k] > highest ? own[k] : highest;
+                highest = terms[k] > highest ? terms[k] : highest;
             }
             const double subtracted = highest == -__builtin_inf() ? 0 : highest;
             double sum = 0;
             for (int64_t k = 0; k < components; ++k) {
-                own[k] = exp(own[k] - subtracted);
-                sum += own[k];
+                terms[k] = exp(terms[k] - subtracted);
+                sum += terms[k];
             }
             for (int64_t k = 0; k < components; ++k) {
-                weight[k] = static_cast<T>(own[k] / (sum == 0 ? 1 : sum));
+                weight[k] = static_cast<T>(terms[k] / (sum == 0 ? 1 : sum));
             }
-            // A NaN is in the sum, but not always the highest; log takes neither that nor 0.
+            // The sum may be NaN or 0, which log does not take; a NaN among the terms is not always the highest.
             values[j] += highest + (sum > 0 ? log(sum) - log_components : sum);
         }
     }
@@ -51,9 +51,9 @@ void mixture_gradient_rows(const Mixture<T>& p, const MixtureGradient<T>& g, int
                            const T* weights, const T* upstream, T* scratch) {
     const int64_t components = p.extra + 1;
     for (int64_t row = row_begin; row < row_end; ++row) {
-        const T* own = weights + row * p.samples * components;
+        const T* of_row = weights + row * p.samples * components;
         for (int64_t i = 0; i < p.samples * components; ++i) {
-            scratch[i] = own[i] * upstream[i / components];
+            scratch[i] = of_row[i] * upstream[i / components];
         }
         row_gradient(p, g, row, scratch, scratch + p.samples * components);
     }

@@ -2,8 +2,8 @@
 // and b. X is by rows, or in full (the dense layout).
 //
 // [X | eps] W = X W_x + eps W_e is never joined. Without dropout (noisy_gcn_shared.h) the draws share X's products,
-// forward and backward: the gradient of W_x is X^T (A^T sum_s G_s). With dropout (noisy_gcn_dropped.h) X is another one
-// in each draw.
+// forward and backward: the gradient of W_x is X^T (A^T sum_s G_s). With dropout (noisy_gcn_dropped.h) X differs from
+// draw to draw.
 //
 // Floor, without dropout: 2 nnz(X) h operations, or 2 n l h of a dense X, and 2 nnz(A) h, once for all draws, forward
 // and again backward; out written once, and read again in backward with its gradient. With dropout, X costs S times as
@@ -49,13 +49,13 @@ Tensor noisy_gcn(const Optional& rowptr, const Optional& col, const Optional& va
                            noise_threshold,
                            {seed.const_data_ptr<int64_t>()[0], threshold, scale},
                            static_cast<Activation>(activation)};
-    const Tensor own = torch::stable::contiguous(weight), noise_own = torch::stable::contiguous(noise_weight);
+    const Tensor features = torch::stable::contiguous(weight), noise = torch::stable::contiguous(noise_weight);
     const Optional row = bias ? Optional(torch::stable::contiguous(*bias)) : std::nullopt;
     const auto run = weight.scalar_type() == ScalarType::Double ? forward<double> : forward<float>;
-    return run(layer, own, noise_own, row);
+    return run(layer, features, noise, row);
 }
 
-// The gradients of weight, noise_weight and bias; the first and the last are empty where they are not wanted.
+// The gradients of weight, noise_weight and bias; the first and the last are empty where they are not computed.
 std::tuple<Tensor, Tensor, Tensor> noisy_gcn_backward(
     const Tensor& gradient, const Optional& output, const Optional& rowptr, const Optional& col, const Optional& values,
     const Optional& rowptr_t, const Optional& col_t, const Optional& values_t, const Tensor& x_rowptr,

@@ -98,7 +98,7 @@ struct NoisyLayer {
     }
 };
 
-// Where the gradients go; the bias's only where it is wanted.
+// The gradients; empty where they are not computed.
 struct NoisyGradients {
     Tensor weight;
     Tensor noise_weight;

@@ -1,5 +1,5 @@
-// noisy_gcn with dropout: each draw has a mask of its own over the entries of X, 64 draws in one word for each entry,
-// which is drawn anew in backward; or, in the dense layout, lines of X are dropped a tile at a time.
+// noisy_gcn with dropout. Each draw has a separate mask over the entries of X; an entry has one word for the masks of
+// 64 draws. Backward draws the masks again. In the dense layout, lines of X are dropped a tile at a time instead.
 #pragma once
 
 #include "noisy_gcn.h"
@@ -46,13 +46,13 @@ void draw_entry_masks(const EntryMasks& p, int64_t row_begin, int64_t row_end) {
             const int64_t left = p.rowptr[row + 1] - k, bytes = 8 * (left < kCounters ? left : kCounters);
             Words col{};
             __builtin_memcpy(&col, p.col + k, bytes);
-            const Words own = Words{} + static_cast<uint64_t>(row);
+            const Words line = Words{} + static_cast<uint64_t>(row);
             for (int64_t begin = 0; begin < p.num_draws; begin += 64) {
                 const int64_t end = p.num_draws - begin < 64 ? p.num_draws : begin + 64;
                 Words kept{};
                 for (int64_t draw = begin; draw < end; ++draw) {
-                    const Words words = philox_entries(key, p.transposed ? col : own, philox_draw(kDropoutStream, draw),
-                                                       p.transposed ? own : col);
+                    const Words words = philox_entries(key, p.transposed ? col : line,
+                                                       philox_draw(kDropoutStream, draw), p.transposed ? line : col);
                     const auto reached = words >= static_cast<uint64_t>(p.dropping.threshold);
                     kept |= (reached ? Words{} + 1 : Words{}) << (draw - begin);
                 }
@@ -89,7 +89,7 @@ class KeptEntries {
     const T* dense_;
     int64_t stride_;
     int64_t count_ = 0;
-    // One more: what is not kept is written and passed over.
+    // One element more, since an entry that is not kept is written as well; the next one overwrites it.
     T values_[kMost + 1];
     const T* lines_[kMost + 1];
 };
@@ -187,7 +187,7 @@ void dropped_forward(const NoisyLayer& layer, const Tensor& weight, const Tensor
     const int64_t h = layer.width;
     const Tensor noise = layer_noise<T>(layer);
     Tensor product = layer.propagation ? new_tensor(out, {layer.lines(), h}) : out;
-    const Finish<T> own = layer.propagation ? Finish<T>{} : finish;
+    const Finish<T> last = layer.propagation ? Finish<T>{} : finish;
     T* target = product.mutable_data_ptr<T>();
     if (layer.features.dense()) {
         const auto right = contiguous_matrix(weight.const_data_ptr<T>(), layer.num_columns, h);
@@ -195,7 +195,7 @@ void dropped_forward(const NoisyLayer& layer, const Tensor& weight, const Tensor
                           {{layer.dropped_features<T>(), right},
                            {{contiguous_matrix(noise.const_data_ptr<T>(), layer.lines(), layer.noise_dim), nullptr},
                             contiguous_matrix(noise_weight.const_data_ptr<T>(), layer.noise_dim, h)}},
-                          false, finishing(own, h, target));
+                          false, finishing(last, h, target));
     } else {
         const Tensor words = entry_masks(layer, layer.features, false);
         const MaskedRows<T> p{layer.features.times(weight.const_data_ptr<T>(), h),
@@ -206,7 +206,7 @@ void dropped_forward(const NoisyLayer& layer, const Tensor& weight, const Tensor
                               layer.noise_dim,
                               layer.num_draws,
                               h,
-                              own,
+                              last,
                               target};
         for_each_product_task<T>(p.product.rowptr, layer.rows(), h, layer.num_draws,
                                  [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {

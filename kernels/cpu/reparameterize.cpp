@@ -92,9 +92,9 @@ void sample_backward_rows(const Reparameterize<T>& p, int64_t row_begin, int64_t
                 if (p.shared && draw + 1 < p.num_draws) {
                     continue;
                 }
-                const int64_t own = p.shared ? 0 : draw;
-                deviations(p, row, own, column, T(0.5), deviation);
-                T* target = p.out + (row * out_draws + own) * p.width + column;
+                const int64_t variance = p.shared ? 0 : draw;
+                deviations(p, row, variance, column, T(0.5), deviation);
+                T* target = p.out + (row * out_draws + variance) * p.width + column;
                 for (int i = 0; i < kPhiloxVectors<T>; ++i) {
                     const int64_t at = i * kLanes<V>;
                     store_part(target + at, sum[i] * deviation[i], p.width - column - at);

@@ -2,7 +2,7 @@
 //
 // Floor: memory. Forward reads z once, n J d numbers; backward reads z and writes as much. Time of one core of an AMD
 // EPYC with AVX-512 for n = 34,493, J = 5, d = 512 in float32: forward 1.0 times that at the rate of a copy,
-// backward 1.8 times, two thirds of which the system takes to hand out fresh memory; plain PyTorch 16 and 7 times.
+// backward 1.8 times, two thirds of which are page faults of fresh memory; plain PyTorch 16 and 7 times.
 #include <cstdint>
 
 #include "common/isa.h"

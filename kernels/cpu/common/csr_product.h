@@ -12,7 +12,7 @@
 // ahead. A wider one meets its non-zeros in groups, and each group's rows of dense are read from end to end, a block of
 // columns at a time; between groups the sums lie in the first cache. (Passing over all non-zeros for each block instead
 // took 1.2 to 3 times as long where the width is a power of two: the blocks of different rows then compete for the same
-// few places of a cache.) Results that outgrow the caches are written past them.
+// few sets of a cache.) Results that outgrow the caches are written past them.
 #pragma once
 
 #include <cstdint>
@@ -82,15 +82,15 @@ struct ColumnBlock {
             sum[i] += factor * load<V>(line + at(i));
         }
     }
-    // Sums in memory of their own, vector by vector.
-    static void keep(const V (&sum)[Count], T* place) {
+    // Sums in a buffer that holds one vector after the other.
+    static void keep(const V (&sum)[Count], T* sums) {
         for (int i = 0; i < Count; ++i) {
-            store(place + i * kVectorLanes, sum[i]);
+            store(sums + i * kVectorLanes, sum[i]);
         }
     }
-    static void take(V (&sum)[Count], const T* place) {
+    static void take(V (&sum)[Count], const T* sums) {
         for (int i = 0; i < Count; ++i) {
-            sum[i] = load<V>(place + i * kVectorLanes);
+            sum[i] = load<V>(sums + i * kVectorLanes);
         }
     }
     void put(const V (&sum)[Count], T* line) const {
@@ -188,7 +188,7 @@ inline void for_each_product_block(const CsrProduct<T>& p, int64_t row_begin, in
             }
             return;
         }
-        // The sums between groups. The last vector of a row has a place of its own, as it may overlap the one before.
+        // The sums between groups. The last vector of a row is stored separately, as it may overlap the one before.
         alignas(kLineBytes) T sums[(kSliceBytes + kVectorBytes) / sizeof(T)];
         for (int64_t row = row_begin; row < row_end; ++row) {
             const int64_t begin = p.rowptr[row], end = p.rowptr[row + 1];

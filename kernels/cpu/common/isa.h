@@ -18,8 +18,8 @@ namespace seegera {
 constexpr int kLineBytes = 64;        // a cache line
 constexpr int kMostVectorBytes = 64;  // the widest vector of any instruction set
 
-// Where rows or columns are divided among tasks, at multiples of so many numbers: whole vectors and whole cache lines,
-// of float32 and of float64.
+// Rows and columns are divided among tasks at multiples of this: whole vectors and whole cache lines, of float32 and of
+// float64.
 constexpr int64_t kUnit = 16;
 
 enum class Isa { base, avx2, avx512 };

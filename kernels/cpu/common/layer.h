@@ -35,8 +35,8 @@ struct ActivationGradient {
     int64_t width;
     const T* gradient;
     const T* output;
-    T* out;   // null: is not wanted
-    T* sums;  // [width], the sum over lines, with which it begins; null: is not wanted
+    T* out;   // null: not computed
+    T* sums;  // [width], set to the sum over lines; null: not computed
 };
 
 }  // namespace seegera
@@ -106,7 +106,7 @@ struct Operand {
     }
 };
 
-// What multiply_lines does to lines that are done: contiguous ones at `out`.
+// What multiply_lines applies to finished lines, which are contiguous from `out` on.
 template <typename T>
 std::function<void(int64_t, int64_t)> finishing(const Finish<T>& finish, int64_t width, T* out) {
     if (finish.leaves_as_is()) {
@@ -144,19 +144,19 @@ Lines<T> dropped(const DropLines<T>& p, int64_t rows, int64_t width) {
     return lines;
 }
 
-// The gradient of lines before dropout: gradient @ weight^T, dropped in the same places.
+// The gradient of lines before dropout: gradient @ weight^T, with the same elements dropped.
 template <typename T>
 void gradient_of_dropped(const DropLines<T>& mask, const Matrix<const T>& gradient, const Matrix<const T>& weight,
                          T* out) {
     const int64_t width = weight.rows;
-    DropLines<T> own = mask;
-    own.values = out;
-    own.row_stride = mask.num_draws * width;
-    own.draw_stride = width;
+    DropLines<T> of_out = mask;
+    of_out.values = out;
+    of_out.row_stride = mask.num_draws * width;
+    of_out.draw_stride = width;
     std::function<void(int64_t, int64_t)> after;
     if (mask.dropping.on()) {
-        after = [own, width, out](int64_t begin, int64_t end) {
-            SEEGERA_CHOOSE(drop_lines<T>)(own, begin, end, 0, width, out + begin * width, width);
+        after = [of_out, width, out](int64_t begin, int64_t end) {
+            SEEGERA_CHOOSE(drop_lines<T>)(of_out, begin, end, 0, width, out + begin * width, width);
         };
     }
     multiply_lines<T>(contiguous_matrix(out, gradient.rows, width), {{{gradient, nullptr}, weight.flipped()}}, false,
@@ -180,12 +180,12 @@ inline int64_t task_lines(int64_t width) {
     return std::max<int64_t>(1, (int64_t{1} << 15) / std::max<int64_t>(1, width));
 }
 
-// The same where each task has sums of its own: not too many of them.
+// The same where each task keeps separate sums: not too many of them.
 inline int64_t summing_lines(int64_t lines, int64_t width) {
     return std::max<int64_t>(task_lines(width), (lines + 63) / 64);
 }
 
-// A bias of each of `draws` lines, side by side, as a row of all draws has them; empty where there is none.
+// The bias, repeated for each of the `draws` lines of a row; empty where there is none.
 template <typename T>
 std::vector<T> repeated(const T* bias, int64_t width, int64_t draws) {
     std::vector<T> row;

@@ -135,9 +135,9 @@ inline V exp_nonpositive(V x) {
     return fraction * power_of_two<V>(rounded_integer(shifted));
 }
 
-// 1 / sigma = exp(-log_var / 2), whose square may be beyond T where it is not; so the densities square the standardized
-// differences. There a sigma below exp(-80), exp(-560) in double, counts as that: a number still, and so is its product
-// with a difference of up to 6,000.
+// 1 / sigma = exp(-log_var / 2). Its square may overflow where it does not, so the densities square the standardized
+// differences. A sigma below exp(-80), or exp(-560) in double, counts as that bound: then 1 / sigma is finite, and so
+// is its product with a difference of up to 6,000.
 template <typename T>
 constexpr T kMostExponent = sizeof(T) == 4 ? 80 : 560;
 
@@ -147,7 +147,7 @@ inline V inverse_deviation(const V& log_var) {
     return exp(at_most(log_var * T(-0.5), kMostExponent<T>));
 }
 
-// Where the square of a difference does not depend on log_var.
+// Where sigma is below that bound: the standardized difference does not depend on log_var there.
 template <typename V>
 inline Mask<V> at_least_deviation(const V& log_var) {
     using T = Element<V>;

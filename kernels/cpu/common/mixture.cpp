@@ -8,14 +8,14 @@
 namespace seegera {
 namespace SEEGERA_ISA {
 
-// The draw that is component k of sample j: the K extra ones, then its own.
+// The draw that is component k of sample j: first the K extra draws, then draw K + j.
 inline int64_t component_draw(int64_t extra, int64_t j, int64_t k) { return k < extra ? k : extra + j; }
 
-// Whole vectors, and a part of one at the end of a row.
+// Loads a whole vector, or a part of one at the end of a row.
 #define SEEGERA_LOAD(pointer) (count == lanes ? load<V>(pointer) : load_part<V>(pointer, count))
 
-// Asks for a line of the next row, which would otherwise be waited for: a row has many lines, too short for the
-// processor to guess what follows.
+// Prefetches a line of the next row: a row has many lines, which are too short for the processor to recognize the
+// pattern.
 template <typename T>
 inline void fetch(const T* line, int64_t width) {
     for (int64_t i = 0; i < width; i += kLineBytes / static_cast<int64_t>(sizeof(T))) {
@@ -23,7 +23,7 @@ inline void fetch(const T* line, int64_t width) {
     }
 }
 
-// deviations [V, d rounded up to whole vectors] = 1 / sigma, zeros behind; normalisers [V] = sum over d of
+// deviations [V, d rounded up to whole vectors] = 1 / sigma, zeros behind the end; normalisers [V] = sum over d of
 // log_var + log(2 pi).
 template <typename T>
 inline void row_deviations(const Mixture<T>& p, int64_t row, T* deviations, int64_t stride, double* normalisers) {
@@ -48,7 +48,7 @@ inline void row_deviations(const Mixture<T>& p, int64_t row, T* deviations, int6
     }
 }
 
-// sums[c] = sum over d of ((z - mean_c) / sigma_c)^2 for Count components, whose reads of z are one.
+// sums[c] = sum over d of ((z - mean_c) / sigma_c)^2 for Count components, with one read of z for all.
 template <int Count, typename T>
 inline void sum_squares(const T* z, const T* const* means, const T* const* deviations, int64_t width, double* sums) {
     using V = Vector<T, kVectorBytes>;
@@ -56,16 +56,16 @@ inline void sum_squares(const T* z, const T* const* means, const T* const* devia
     V total[Count] = {};
     int64_t i = 0;
     for (; i + lanes <= width; i += lanes) {
-        const V own = load<V>(z + i);
+        const V sample = load<V>(z + i);
         for (int c = 0; c < Count; ++c) {
-            const V difference = (own - load<V>(means[c] + i)) * load<V>(deviations[c] + i);
+            const V difference = (sample - load<V>(means[c] + i)) * load<V>(deviations[c] + i);
             total[c] += difference * difference;
         }
     }
     if (i < width) {
-        const V own = load_part<V>(z + i, width - i);
+        const V sample = load_part<V>(z + i, width - i);
         for (int c = 0; c < Count; ++c) {
-            const V difference = (own - load_part<V>(means[c] + i, width - i)) * load<V>(deviations[c] + i);
+            const V difference = (sample - load_part<V>(means[c] + i, width - i)) * load<V>(deviations[c] + i);
             total[c] += difference * difference;
         }
     }
@@ -96,29 +96,29 @@ void row_densities(const Mixture<T>& p, int64_t row, T* deviations, int64_t stri
                     fetch(mean[c] + draws * p.width, p.width);
                 }
             }
-            double* own = densities + j * (p.extra + 1) + begin;
+            double* of_sample = densities + j * (p.extra + 1) + begin;
             switch (count) {
                 case 6:
-                    sum_squares<6>(z, mean, deviation, p.width, own);
+                    sum_squares<6>(z, mean, deviation, p.width, of_sample);
                     break;
                 case 5:
-                    sum_squares<5>(z, mean, deviation, p.width, own);
+                    sum_squares<5>(z, mean, deviation, p.width, of_sample);
                     break;
                 case 4:
-                    sum_squares<4>(z, mean, deviation, p.width, own);
+                    sum_squares<4>(z, mean, deviation, p.width, of_sample);
                     break;
                 case 3:
-                    sum_squares<3>(z, mean, deviation, p.width, own);
+                    sum_squares<3>(z, mean, deviation, p.width, of_sample);
                     break;
                 case 2:
-                    sum_squares<2>(z, mean, deviation, p.width, own);
+                    sum_squares<2>(z, mean, deviation, p.width, of_sample);
                     break;
                 default:
-                    sum_squares<1>(z, mean, deviation, p.width, own);
+                    sum_squares<1>(z, mean, deviation, p.width, of_sample);
             }
             for (int64_t c = 0; c < count; ++c) {
                 const int64_t draw = component_draw(p.extra, j, begin + c);
-                own[c] = -0.5 * (own[c] + normalisers[p.variances == 1 ? 0 : draw]);
+                of_sample[c] = -0.5 * (of_sample[c] + normalisers[p.variances == 1 ? 0 : draw]);
             }
         }
     }
@@ -158,7 +158,7 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             store(scratch + (j * kMixtureBlock + v) * lanes, V{});
         }
     }
-    // Then the sums over draws are multiplied by 1 / sigma, not their terms.
+    // With one variance, the sums over draws are multiplied by 1 / sigma instead of their terms.
     const bool one_variance = p.variances == 1;
     V deviation[kMixtureBlock] = {}, shared[kMixtureBlock] = {};
     T counted = 0;
@@ -170,11 +170,11 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             }
             counted = 0;
         }
-        // An extra draw is a component of every sample, a sample's own of that one.
-        const bool own = draw >= p.extra;
-        const int64_t begin = own ? draw - p.extra : 0;
-        const int64_t end = own ? begin + 1 : p.samples;
-        const int64_t k = own ? p.extra : draw;
+        // An extra draw is a component of every sample, draw K + j of sample j alone.
+        const bool single = draw >= p.extra;
+        const int64_t begin = single ? draw - p.extra : 0;
+        const int64_t end = single ? begin + 1 : p.samples;
+        const int64_t k = single ? p.extra : draw;
         V mean[kMixtureBlock], sum[kMixtureBlock];
         T total = 0;
         fetch(means + (draws + draw) * p.width, kMixtureBlock * lanes);

@@ -31,8 +31,9 @@ struct MixtureGradient {
     bool streamed;  // larger than the caches, and every line of it aligned to cache lines
 };
 
-// The gradient works through columns in blocks of so many vectors: sums stay in registers and in a few lines of
-// scratch, and lines that lie a power of two apart, as those of the draws do, are not all wanted at once.
+// The gradient is computed for blocks of so many vectors of columns: sums stay in registers and in a few lines of
+// scratch. The lines of the draws may lie a power of two apart and then compete for the same sets of a cache, so only a
+// part of each is read at a time.
 constexpr int kMixtureBlock = 4;
 
 }  // namespace seegera
@@ -122,8 +123,8 @@ struct MixtureGradients {
     }
 };
 
-// Runs run(p, row_begin, row_end, deviations, stride, scratch, sums, more...) over all rows, each task with sums of its
-// own, [cells], and adds these up in the order of the tasks.
+// Runs run(p, row_begin, row_end, deviations, stride, scratch, sums, more...) over all rows. Each task has separate
+// sums [cells], which are added up in the order of the tasks.
 template <typename T, typename Run, typename... More>
 std::vector<double> sum_over_mixture_tasks(const MixtureOperands<T>& operands, int64_t cells, const Run& run,
                                            More... more) {

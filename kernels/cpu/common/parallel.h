@@ -22,7 +22,7 @@ void for_each_task(int64_t count, const Run& run) {
     }
     std::atomic<int64_t> next{0};
     const int64_t workers = std::min<int64_t>(torch::stable::get_num_threads(), count);
-    // A worker's range is of no interest: it takes tasks until none are left. Inside another parallel region one call
+    // The range is ignored: a worker takes tasks until none are left. Inside another parallel region one call
     // gets all of [0, workers), and does all tasks.
     torch::stable::parallel_for(0, workers, 1, [&](int64_t, int64_t) {
         for (int64_t task = next.fetch_add(1); task < count; task = next.fetch_add(1)) {

@@ -2,7 +2,7 @@
 //
 // A product is cut into tiles that depend on the problem only, and each runs on one thread: a BLAS that uses several
 // may sum in another order for each number of threads. MKL does, and cuts a sum for all the threads that it may use
-// even where it gets but one. Tiles of 128 rows and more lose nothing against one large product, and what else has to
+// even where it gets only one. Tiles of 128 rows and more lose nothing against one large product, and what else has to
 // be done to a tile is done while it is in the cache.
 #pragma once
 
@@ -19,8 +19,8 @@
 
 #include "isa.h"
 
-// Of MKL, where torch has it: the number of threads for the calling thread alone, 0 for that of all; gives the one
-// before.
+// A function of MKL, null where torch has none: sets the number of threads for the calling thread alone (0: the number
+// that holds for all) and returns the one before.
 extern "C" int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
 
 namespace seegera {
@@ -49,7 +49,7 @@ inline void multiply_add(const torch::stable::Tensor& out, double beta, const to
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), in.get(), a.get(), b.get(), beta, alpha));
 }
 
-// As long as it lives, MKL uses one thread for this one.
+// While this object lives, MKL uses one thread for products of the calling thread.
 class OneThreadOfMkl {
  public:
     OneThreadOfMkl() : before_(MKL_Set_Num_Threads_Local ? MKL_Set_Num_Threads_Local(1) : 0) {}
@@ -65,8 +65,9 @@ class OneThreadOfMkl {
     int before_;
 };
 
-// Calls work(next) on every thread; next() counts the tasks up. A product in there runs on one thread, so that its bits
-// do not depend on how many there are: also where there is but one task, which for_each_task runs outside.
+// Calls work(next) on every thread; next() counts the tasks up. Products inside run on one thread, so that their bits
+// do not depend on the number of threads; that of a single task as well, which for_each_task runs in the calling
+// thread.
 template <typename Work>
 void on_every_thread(const Work& work) {
     std::atomic<int64_t> counter{0};
@@ -126,7 +127,7 @@ void multiply(const Matrix<T>& out, const Matrix<const T>& left, const Matrix<co
     }
 }
 
-// The left side of a product: lines in memory, or lines that `fill` makes, a tile at a time, and nobody stores.
+// The left side of a product: lines in memory, or lines that `fill` makes, a tile at a time, and that are never stored.
 template <typename T>
 struct Lines {
     Matrix<const T> memory{};  // where fill is set, only its numbers of rows and columns count
@@ -197,7 +198,7 @@ void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, boo
             filled = std::max(filled, std::min(term.left.width(), kTileColumns));
         }
     }
-    // Columns are cut only where nothing is made twice or waits for a whole line.
+    // Columns are cut only where no line would be made twice and `after` does not need whole lines.
     const int64_t parts = filled > 0 || after ? 1 : std::max<int64_t>(1, out.columns / kTaskColumns);
     const LineTiles tiles(out.rows);
     on_every_thread([&](const auto& next) {
@@ -233,8 +234,9 @@ void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, boo
 // out [width, columns] = the lines' transpose @ right [lines, columns].
 template <typename T>
 void multiply_transposed(const Matrix<T>& out, const Lines<T>& left, const Matrix<const T>& right) {
-    // The sum over lines is cut in groups, each with a result of its own, which are added in their order: about as many
-    // lines as a product needs for its full rate, and where one block has all columns, groups for 2 or 4 threads.
+    // The sum over lines is cut into groups with separate results, which are added in their order. A group has about as
+    // many lines as a product needs for its full rate; where one block has all columns, there are groups for 2 or 4
+    // threads.
     constexpr int64_t group_lines = 768, fewest_lines = 256, most_groups = 16, most_partial = int64_t{1} << 24;
     constexpr int64_t tile_lines = 352, block_columns = 512;
     const int64_t lines = left.count(), width = left.width(), size = width * out.columns;

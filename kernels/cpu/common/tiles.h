@@ -32,12 +32,12 @@ class Blocks {
     int64_t count_;
 };
 
-// Counts the turns of things that one task at a time may touch. Tasks that are begun in the order of their turns wait
-// only for those that are done or in work.
+// Counts the turns of items that only one task at a time may touch. Where tasks begin in the order of their turns, a
+// task waits only for others that are done or running.
 class Turns {
  public:
     explicit Turns(int64_t count) : done_(new std::atomic<int64_t>[count]()) {}
-    // False where a task before failed, whose turn never comes to an end.
+    // False where an earlier task failed, whose turn never ends.
     bool wait(int64_t index, int64_t turn) const {
         while (done_[index].load(std::memory_order_acquire) < turn) {
             if (failed_.load()) {
