@@ -2,7 +2,7 @@
 //
 // Two passes over the entries, with a running sum over the rows between them: the first counts and weighs what stays of
 // each row, the second writes it. Floor: both read the edge number of each entry (8 bytes) and its mark (1 byte, at a
-// place that is random for half of the entries), the second also column and weight, and it writes column and value of
+// address that is random for half of the entries), the second also column and weight, and it writes column and value of
 // what stays.
 
 #include <torch/csrc/stable/library.h>
@@ -70,27 +70,27 @@ struct Masked {
     T* __restrict__ values;
 };
 
-// One warp a unit of csr.cuh; after the running sum of the counts.
+// One warp for each unit of csr.cuh; runs after the running sum of the counts.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     write_kernel(const RowPointers matrix, const int64_t* __restrict__ col, const Staying<T> staying,
                  const HubSums<Weighed<T>> hubs, const Masked<T> out) {
     const int64_t unit = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) / kWarp;
     if (unit == 0 && lane_number() == 0) out.rowptr[0] = 0;
-    if (unit >= hubs.chunks.places() + matrix.rows) return;
+    if (unit >= hubs.chunks.slots() + matrix.rows) return;
     const Piece piece = piece_at(matrix, hubs.chunks, unit);
     if (piece.row < 0) return;
     int64_t at = piece.row > 0 ? out.rowptr[piece.row] : 0;
     if (!piece.begins) {
         // What stays of the pieces before this one.
-        const int64_t first = hubs.chunks.first_place(matrix.rowptr[piece.row]);
+        const int64_t first = hubs.chunks.first_slot(matrix.rowptr[piece.row]);
         int64_t count = 0;
         for (int64_t chunk = first / 2 + lane_number(); chunk < unit / 2; chunk += kWarp) {
             count += hubs.sums[chunk == first / 2 ? first : 2 * chunk].count;
         }
         at += warp_sum(count);
     }
-    const T own = staying.scale[piece.row];
+    const T row_scale = staying.scale[piece.row];
     for (int64_t first = piece.range.begin; first < piece.range.end; first += kWarp) {
         const int64_t k = first + lane_number();
         const bool here = k < piece.range.end && staying.stays(k);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kRowThreads)
             const int64_t to = at + count_below(ballot);
             out.col[to] = col[k];
             // Symmetric bit for bit: the product of the two scales does not depend on their order.
-            out.values[to] = staying.weight[k] * (own * staying.scale[col[k]]);
+            out.values[to] = staying.weight[k] * (row_scale * staying.scale[col[k]]);
         }
         at += __popc(ballot);
     }
@@ -119,8 +119,8 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& weight, const T
                                 weight.const_data_ptr<T>(), out.rowptr + 1, scale.mutable_data_ptr<T>()};
     sum_rows(launch, matrix, staying, hubs);
     running_sums(launch, rowptr, staying.counts, matrix.rows);
-    // One block where there are no rows: it writes the row pointer that there is.
-    const int64_t units = std::max<int64_t>(1, hubs.chunks.places() + matrix.rows);
+    // Without rows one block runs, which writes the only row pointer.
+    const int64_t units = std::max<int64_t>(1, hubs.chunks.slots() + matrix.rows);
     launch(write_kernel<T>, warp_blocks(units), kRowThreads, matrix, col.const_data_ptr<int64_t>(), staying, hubs, out);
 }
 

@@ -62,7 +62,7 @@ struct MaskedColumns {
     __device__ __forceinline__ void store(int64_t row, T sum) const { scale[row] = inverse_or_zero(sum); }
 };
 
-// The entries of a matrix by the scales of their rows and by those of their columns.
+// The entries of a matrix times the scales of their rows, and times those of their columns.
 template <typename T>
 struct Scaled {
     const int64_t* __restrict__ col;
@@ -73,12 +73,12 @@ struct Scaled {
     T* __restrict__ by_column;
 };
 
-// One warp a unit of csr.cuh.
+// One warp for each unit of csr.cuh.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     scale_kernel(const RowPointers matrix, const Chunks chunks, const Scaled<T> scaled) {
     const int64_t unit = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) / kWarp;
-    if (unit >= chunks.places() + matrix.rows) return;
+    if (unit >= chunks.slots() + matrix.rows) return;
     const Piece piece = piece_at(matrix, chunks, unit);
     if (piece.row < 0) return;
     const T row_scale = scaled.row_scale[piece.row];
@@ -107,7 +107,7 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& source, const T
              hubs);
     sum_rows(launch, columns, MaskedColumns<T>{order.const_data_ptr<int64_t>(), values, values_t, column_scale}, hubs);
     const auto scale = [&](const RowPointers& matrix, const Scaled<T>& scaled) {
-        const int64_t units = hubs.chunks.places() + matrix.rows;
+        const int64_t units = hubs.chunks.slots() + matrix.rows;
         launch(scale_kernel<T>, warp_blocks(units), kRowThreads, matrix, hubs.chunks, scaled);
     };
     scale(rows, {col.const_data_ptr<int64_t>(), values, row_scale, column_scale, by_row, by_column});

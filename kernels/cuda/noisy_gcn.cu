@@ -3,7 +3,7 @@
 //
 // [X | eps] W = X W_x + eps W_e is never joined. Without dropout the draws share P = A X W_x, and differ by the product
 // of rank c of A eps_s, [n, c], with W_e, which is added as the output is written. Backward sums the draws first: the
-// gradient of W_x is X^T (A^T sum_s G_s). With dropout each draw has a mask of its own over the entries of X, which is
+// gradient of W_x is X^T (A^T sum_s G_s). With dropout each draw has a separate mask over the entries of X, which is
 // drawn where it is needed, forward and backward, and never stored.
 //
 // Floor, without dropout: 2 nnz(X) h operations and 2 nnz(A) h, once for all draws, forward and again backward; out
@@ -31,7 +31,7 @@ using Optional = std::optional<Tensor>;
 
 constexpr int kThreads = 128;
 
-// In the order of ACTIVATIONS in seegera_fast/ops/gcn.py.
+// In the order of ACTIVATIONS in seegera_fast/reference/activation.py.
 enum class Activation : int64_t { relu, tanh, none };
 
 // Inverted dropout: what is kept is multiplied by `scale`.
@@ -141,18 +141,19 @@ __device__ __forceinline__ T through(Activation activation, T gradient, const T*
     return gradient;
 }
 
-// own [n, S, h], and its sums over the draws, total [n, h], which may be null. One block a row of X.
+// of_sums [n, S, h]: the gradient of the sums. total [n, h], may be null: its sum over the draws. One block for each
+// row of X.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     gradient_kernel(const T* __restrict__ gradient, const T* __restrict__ output, const Activation activation,
-                    const int64_t draws, const int64_t width, T* __restrict__ own, T* __restrict__ total) {
+                    const int64_t draws, const int64_t width, T* __restrict__ of_sums, T* __restrict__ total) {
     const int64_t row = blockIdx.x;
     for (int64_t column = threadIdx.x; column < width; column += kThreads) {
         T sum = 0;
         for (int64_t line = row * draws; line < (row + 1) * draws; ++line) {
             const int64_t i = line * width + column;
             const T value = through(activation, gradient[i], output, i);
-            own[i] = value;
+            of_sums[i] = value;
             sum += value;
         }
         if (total != nullptr) total[row * width + column] = sum;
@@ -224,7 +225,7 @@ Tensor forward(const Layer& layer, const Tensor& weight, const Tensor& noise_wei
     }
     const MaskedRows<T> terms = {layer.features.entries<T>(), layer.dropping, layer.draws};
     multiply_rows(launch, layer.features.rowptr, layer.features.rows(), terms, right, out);
-    // Behind a propagation come bias and activation: before it, without noise, there is nothing to add yet.
+    // Bias and activation follow the propagation. Before it, without noise, there is nothing to add.
     if (!layer.propagation || layer.noise_width > 0) finish(out, 1, layer.noise_width, !layer.propagation);
     if (layer.propagation) finish(propagated<T>(launch, layer.propagation, out, layer.draws * h), 1, 0, true);
     return out;
@@ -238,23 +239,24 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const CsrTensors
     const Launcher launch(gradient);
     const int64_t h = layer.width;
     const bool dropped = layer.dropping.on();
-    Tensor own = torch::stable::new_empty(gradient, {layer.lines(), h});
+    Tensor of_sums = torch::stable::new_empty(gradient, {layer.lines(), h});
     Tensor total = torch::stable::new_empty(gradient, {dropped ? 0 : layer.rows(), h});
     launch(gradient_kernel<T>, h == 0 ? 0 : layer.rows(), kThreads, gradient.const_data_ptr<T>(),
-           output ? output->const_data_ptr<T>() : nullptr, layer.activation, layer.draws, h, own.mutable_data_ptr<T>(),
-           dropped ? nullptr : total.mutable_data_ptr<T>());
+           output ? output->const_data_ptr<T>() : nullptr, layer.activation, layer.draws, h,
+           of_sums.mutable_data_ptr<T>(), dropped ? nullptr : total.mutable_data_ptr<T>());
     const int64_t lines_dimension = 0;
     const Tensor bias = bias_wanted
-                            ? torch::stable::sum(own, torch::headeronly::IntHeaderOnlyArrayRef(&lines_dimension, 1))
-                            : torch::stable::new_empty(own, {0});
+                            ? torch::stable::sum(of_sums, torch::headeronly::IntHeaderOnlyArrayRef(&lines_dimension, 1))
+                            : torch::stable::new_empty(of_sums, {0});
     Tensor noise = draw_noise<T>(launch, layer);
-    Tensor weight = torch::stable::new_empty(own, {weight_wanted ? layer.num_columns : 0, h});
+    Tensor weight = torch::stable::new_empty(of_sums, {weight_wanted ? layer.num_columns : 0, h});
     if (dropped) {
         // The gradient of dropout([X | eps]) W, before the propagation.
-        own = torch::stable::view(propagated<T>(launch, flipped_propagation, own, layer.draws * h), {layer.lines(), h});
+        of_sums = torch::stable::view(propagated<T>(launch, flipped_propagation, of_sums, layer.draws * h),
+                                      {layer.lines(), h});
         if (weight_wanted) {
             const MaskedColumns<T> terms = {flipped.entries<T>(), layer.dropping, layer.draws};
-            multiply_rows(launch, flipped.rowptr, flipped.rows(), terms, contiguous_dense<T>(own, h), weight);
+            multiply_rows(launch, flipped.rowptr, flipped.rows(), terms, contiguous_dense<T>(of_sums, h), weight);
         }
     } else {
         const int64_t columns = layer.draws * layer.noise_width;
@@ -265,7 +267,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const CsrTensors
             weight = multiply<T>(launch, flipped, contiguous_dense<T>(total, h));
         }
     }
-    return {weight, torch::stable::matmul(torch::stable::transpose(noise, 0, 1), own), bias};
+    return {weight, torch::stable::matmul(torch::stable::transpose(noise, 0, 1), of_sums), bias};
 }
 
 std::optional<CsrTensors> matrix(const Optional& rowptr, const Optional& col, const Optional& values) {
@@ -288,13 +290,13 @@ Tensor noisy_gcn(const Optional& rowptr, const Optional& col, const Optional& va
                          noise_threshold,
                          {seed.const_data_ptr<int64_t>(), threshold, scale},
                          static_cast<Activation>(activation)};
-    const Tensor own = torch::stable::contiguous(weight), noise_own = torch::stable::contiguous(noise_weight);
+    const Tensor features = torch::stable::contiguous(weight), noise = torch::stable::contiguous(noise_weight);
     const Optional row = bias ? Optional(torch::stable::contiguous(*bias)) : std::nullopt;
     const bool wide = weight.scalar_type() == torch::headeronly::ScalarType::Double;
-    return (wide ? forward<double> : forward<float>)(layer, own, noise_own, row);
+    return (wide ? forward<double> : forward<float>)(layer, features, noise, row);
 }
 
-// The gradients of weight, noise_weight and bias; the first and the last are empty where they are not wanted.
+// The gradients of weight, noise_weight and bias; the first and the last are empty where they are not computed.
 std::tuple<Tensor, Tensor, Tensor> noisy_gcn_backward(
     const Tensor& gradient, const Optional& output, const Optional& rowptr, const Optional& col, const Optional& values,
     const Optional& rowptr_t, const Optional& col_t, const Optional& values_t, const Tensor& x_rowptr,

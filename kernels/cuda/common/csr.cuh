@@ -41,22 +41,22 @@ __device__ __forceinline__ int64_t row_of(const RowPointers& matrix, int64_t non
 // ---- What one warp takes: a row, or a piece of a hub ----
 //
 // The non-zeros of the whole matrix are cut into chunks. A row with more of them than a chunk is a hub: one warp would
-// take too long over it, so each chunk that it touches is a piece of its own. A chunk is too short to hold a hub whole,
-// so a hub that touches it has its first non-zero (side 0) or, beginning inside it, its last one (side 1): a chunk has
-// two places for pieces of hubs, known without reading the matrix on the host. A sum over a hub is one over its pieces,
-// in the order of the chunks.
+// take too long over it, so each chunk that it touches holds a separate piece. A chunk is too short to hold a hub
+// whole, so a hub that touches it has its first non-zero (side 0) or, beginning inside it, its last one (side 1): a
+// chunk has two slots for pieces of hubs, known without reading the matrix on the host. A sum over a hub is one over
+// its pieces, in the order of the chunks.
 
 struct Chunks {
-    int64_t count;  // how many there are to look at; 0 where no row can be a hub
+    int64_t count;  // 0 where no row can be a hub
     int log2_size;
 
-    __host__ __device__ int64_t places() const { return 2 * count; }
+    __host__ __device__ int64_t slots() const { return 2 * count; }
     __device__ __forceinline__ int64_t size() const { return int64_t{1} << log2_size; }
     __device__ __forceinline__ int64_t holding(int64_t nonzero) const { return nonzero >> log2_size; }
     __device__ __forceinline__ bool is_hub(const Range& row) const { return row.end - row.begin > size(); }
-    // Place of the first piece of a hub whose first non-zero is `begin`. The later ones are on side 0 of the next
+    // Slot of the first piece of a hub whose first non-zero is `begin`. The later ones are on side 0 of the next
     // chunks.
-    __device__ __forceinline__ int64_t first_place(int64_t begin) const {
+    __device__ __forceinline__ int64_t first_slot(int64_t begin) const {
         return 2 * holding(begin) + ((begin & (size() - 1)) != 0);
     }
     // The chunk after the last one of a hub.
@@ -68,19 +68,19 @@ inline Chunks chunks_of(int64_t nnz, int log2_size) {
     return {nnz > size ? (nnz + size - 1) / size : 0, log2_size};
 }
 
-// A row, or what a hub has in one chunk.
+// A row, or the part of a hub that lies in one chunk.
 struct Piece {
-    int64_t row;  // -1: there is nothing at this place
+    int64_t row;  // -1: nothing to do; the slot is empty, or the row is a hub
     Range range;
     bool begins;  // holds the first non-zero of its row
 };
 
-// Unit u < places is side u % 2 of chunk u / 2, unit places + r is row r unless that is a hub. The places come first: a
+// Unit u < slots is side u % 2 of chunk u / 2, unit slots + r is row r unless that is a hub. The slots come first: a
 // piece of a hub takes longer than most rows. Every lane of the warp has to come here, with the same unit.
 __device__ __forceinline__ Piece piece_at(const RowPointers& matrix, const Chunks& chunks, int64_t unit) {
     const Piece nothing = {-1, {0, 0}, false};
-    if (unit >= chunks.places()) {
-        const int64_t row = unit - chunks.places();
+    if (unit >= chunks.slots()) {
+        const int64_t row = unit - chunks.slots();
         const Range range = row_range(matrix, row);
         return chunks.is_hub(range) ? nothing : Piece{row, range, true};
     }

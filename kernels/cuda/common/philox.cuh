@@ -8,7 +8,7 @@ namespace seegera::cuda {
 // seegera_fast/reference/random.py does: the key is the seed, the counter is (row low, row high, column / 4,
 // draw + (stream << 24)), and column % 4 picks one of the four words.
 
-// One stream for each use, so that one seed may serve several: numbers of random.py. draw_subset gets its own as an
+// One stream for each use, so that one seed may serve several: numbers of random.py. draw_subset takes its stream as an
 // argument.
 enum PhiloxStream : uint32_t { kNoiseStream, kDropoutStream };
 

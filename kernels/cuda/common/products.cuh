@@ -30,7 +30,7 @@ template <typename T>
 struct Term {
     int64_t line;
     T factor;
-    bool present;  // one that is not adds nothing, and its line is not read
+    bool present;  // false: the term adds nothing, and its line is not read
 };
 
 template <typename T>
@@ -40,11 +40,11 @@ struct Dense {
     int64_t width;
 };
 
-// What the hub rows leave between the two passes, by place (csr.cuh).
+// The partial sums of hubs between the two passes, by slot (csr.cuh).
 template <typename T>
 struct Partial {
-    T* __restrict__ sums;        // [places, copies, width]; only those with a piece are written
-    int64_t* __restrict__ rows;  // [places]: the row whose first piece is here, or -1
+    T* __restrict__ sums;        // [slots, copies, width]; only those with a piece are written
+    int64_t* __restrict__ rows;  // [slots]: the row whose first piece is here, or -1
     Chunks chunks;
 };
 
@@ -52,14 +52,14 @@ constexpr int kProductThreads = 128;
 // Up to 64 registers a thread: left alone, the compiler spills some to have fewer.
 constexpr int kProductBlocks = 8;
 
-// A warp waits for memory about as often as it has terms in flight, so its longest piece is what a small product takes.
-// Chunks are as short as they can be without giving each warp of a large card more than one; between these bounds,
-// since short ones cost more partial sums.
+// A warp waits for memory about as often as it has terms in flight, so a small product takes as long as its longest
+// piece. Chunks are as short as they can be without giving each warp of a large card more than one; between these
+// bounds, since short ones cost more partial sums.
 constexpr int64_t kWarpsOfCard = 4096;
 constexpr int kLog2ShortestChunk = 5;
 constexpr int kLog2LongestChunk = 8;
 
-// Partial sums that a thread of the second pass loads at a time: it waits for memory as often as it has to load again.
+// Partial sums that a thread of the second pass loads at a time: it waits for memory once for each such load.
 constexpr int kSumsAhead = 8;
 
 // `passes`: how often a warp goes over the terms of one non-zero.
@@ -127,20 +127,20 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     const int64_t unit =
         static_cast<int64_t>(blockIdx.x % blocks_of_units) * (kProductThreads / kWarp) + threadIdx.x / kWarp;
     const int lane = lane_number();
-    const int64_t places = partial.chunks.places();
-    if (unit >= places + matrix.rows) return;
+    const int64_t slots = partial.chunks.slots();
+    if (unit >= slots + matrix.rows) return;
     const int64_t column = (static_cast<int64_t>(tile) * kLanes + lane % kLanes) * N;
     const Piece piece = piece_at(matrix, partial.chunks, unit);
-    if (unit < places && slice == 0 && lane == 0) partial.rows[unit] = piece.begins ? piece.row : -1;
+    if (unit < slots && slice == 0 && lane == 0) partial.rows[unit] = piece.begins ? piece.row : -1;
     if (piece.row < 0) return;
-    T* const target = unit < places ? partial.sums + (unit * copies + copy) * dense.width
-                                    : out + (piece.row * copies + copy) * dense.width;
+    T* const target = unit < slots ? partial.sums + (unit * copies + copy) * dense.width
+                                   : out + (piece.row * copies + copy) * dense.width;
     const Vector<T, N> sum = sum_terms<N, kLanes>(terms, piece, copy, dense, column);
     if (lane < kLanes && column < dense.width) store(target + column, sum);
 }
 
-// Second pass: one thread for N columns of each copy at each place. The place where a hub begins adds up the hub's
-// partial sums: its own, then those on side 0 of the later chunks.
+// Second pass: one thread for N columns of each copy at each slot. The slot where a hub begins adds up the hub's
+// partial sums: that in this slot, then those on side 0 of the later chunks.
 template <int N, typename T>
 __global__ void __launch_bounds__(kProductThreads)
     hub_kernel(const RowPointers matrix, T* __restrict__ out, const Partial<T> partial, const int64_t copies,
@@ -149,18 +149,18 @@ __global__ void __launch_bounds__(kProductThreads)
     const int64_t vectors = width / N;
     const int64_t output = thread / vectors;
     const int64_t column = thread % vectors * N;
-    const int64_t place = output / copies;
+    const int64_t slot = output / copies;
     const int64_t copy = output % copies;
-    if (place >= partial.chunks.places()) return;
-    const int64_t row = partial.rows[place];
+    if (slot >= partial.chunks.slots()) return;
+    const int64_t row = partial.rows[slot];
     if (row < 0) return;
     const int64_t end_chunk = partial.chunks.end_of(row_range(matrix, row));
     Vector<T, N> sum = load<N>(partial.sums + output * width + column);
-    for (int64_t chunk = place / 2 + 1; chunk < end_chunk; chunk += kSumsAhead) {
+    for (int64_t chunk = slot / 2 + 1; chunk < end_chunk; chunk += kSumsAhead) {
         Vector<T, N> later[kSumsAhead];
 #pragma unroll
         for (int u = 0; u < kSumsAhead; ++u) {
-            // Past the last one the last one again: a load under a condition would wait for its turn.
+            // Past the end the last one is loaded again: a conditional load would not overlap with the others.
             const int64_t there = chunk + u < end_chunk ? chunk + u : end_chunk - 1;
             later[u] = load<N>(partial.sums + (2 * there * copies + copy) * width + column);
         }
@@ -176,10 +176,10 @@ template <int N, int kLanes, typename T, typename Terms>
 void launch_tiles(const Launcher& launch, const RowPointers& matrix, const Terms& terms, const Dense<T>& dense, T* out,
                   const Partial<T>& partial) {
     const int64_t slices = ceil_div(dense.width, N * kLanes) * terms.copies();
-    const int64_t blocks = ceil_div(partial.chunks.places() + matrix.rows, kProductThreads / kWarp);
+    const int64_t blocks = ceil_div(partial.chunks.slots() + matrix.rows, kProductThreads / kWarp);
     launch(product_kernel<N, kLanes, T, Terms>, slices * blocks, kProductThreads, matrix, terms, dense, out, partial,
            static_cast<unsigned int>(blocks));
-    const int64_t threads = partial.chunks.places() * terms.copies() * (dense.width / N);
+    const int64_t threads = partial.chunks.slots() * terms.copies() * (dense.width / N);
     launch(hub_kernel<N, T>, ceil_div(threads, kProductThreads), kProductThreads, matrix, out, partial, terms.copies(),
            dense.width);
 }
@@ -209,8 +209,8 @@ void multiply_rows(const Launcher& launch, const torch::stable::Tensor& like, co
         dense.width % kVector == 0 && dense.stride % kVector == 0 && reinterpret_cast<uintptr_t>(dense.data) % 16 == 0;
     const double vectors = static_cast<double>(dense.width) / (aligned ? kVector : 1);
     const Chunks chunks = product_chunks(matrix.nnz, vectors / kWarp * terms.copies() * terms.repeats());
-    torch::stable::Tensor sums = torch::stable::new_empty(out, {chunks.places(), terms.copies(), dense.width});
-    torch::stable::Tensor rows = torch::stable::new_empty(like, {chunks.places()});
+    torch::stable::Tensor sums = torch::stable::new_empty(out, {chunks.slots(), terms.copies(), dense.width});
+    torch::stable::Tensor rows = torch::stable::new_empty(like, {chunks.slots()});
     const Partial<T> partial = {sums.mutable_data_ptr<T>(), rows.mutable_data_ptr<int64_t>(), chunks};
     T* target = out.mutable_data_ptr<T>();
     if (aligned) {

@@ -26,7 +26,7 @@ static __global__ void __launch_bounds__(kScanThreads)
     if (threadIdx.x == 0) totals[blockIdx.x] = total;
 }
 
-// In place: each number becomes the sum of those up to and with it.
+// In place: each number becomes the sum of all up to and including it.
 static __global__ void __launch_bounds__(kScanThreads)
     scan_kernel(int64_t* __restrict__ numbers, int64_t count, int64_t share, const int64_t* __restrict__ totals) {
     const int64_t begin = blockIdx.x * share;

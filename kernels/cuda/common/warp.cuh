@@ -9,7 +9,7 @@ constexpr unsigned int kAllLanes = 0xffffffffu;
 
 __device__ __forceinline__ int lane_number() { return threadIdx.x % kWarp; }
 
-// Which lanes have the predicate, of those below this one.
+// How many of the lanes below this one have their bit set.
 __device__ __forceinline__ int count_below(unsigned int ballot) { return __popc(ballot & ((1u << lane_number()) - 1)); }
 
 template <typename T>
@@ -17,7 +17,8 @@ __device__ __forceinline__ T shuffle_xor(T value, int distance) {
     return __shfl_xor_sync(kAllLanes, value, distance);
 }
 
-// The sum over the lanes of a warp, in each of them. T: a number, or a type with + and a shuffle_xor of its own.
+// The sum over the lanes of a warp, in each of them. T: a number, or a type with operator+ and an overload of
+// shuffle_xor.
 template <typename T>
 __device__ __forceinline__ T warp_sum(T value) {
 #pragma unroll
@@ -27,7 +28,7 @@ __device__ __forceinline__ T warp_sum(T value) {
     return value;
 }
 
-// The sum over the lanes up to and with this one.
+// The sum over the lanes up to and including this one.
 template <typename T>
 __device__ __forceinline__ T warp_inclusive_sum(T value) {
 #pragma unroll
