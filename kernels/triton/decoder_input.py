@@ -5,8 +5,8 @@ With W_z and W_f the halves of W,
     out = z W_z + N (zF W_f)                     the features' side of the product first, or
     out = dropout(z) W_z + dropout(zbar) W_f     the average first: with dropout there is no other way
 
-In the second form zbar is a second result, which backward takes again. Dense products are torch's (cuBLAS). What is
-dropped is written side by side, [n, J, 2 d], for one product to read; its mask is drawn again in backward.
+In the second form zbar is a second result, which backward reads. Dense products are torch's (cuBLAS). The dropped
+halves are written side by side, [n, J, 2 d], for one product to read; backward draws their mask again.
 
 Floor: 2 J (n + l) d h operations, or 4 n J d h with the average first; 2 nnz J h, or 2 nnz J d. Backward twice that.
 """
@@ -80,7 +80,7 @@ def decoder_input_backward(
     z_features_wanted: bool,
     weight_wanted: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of z_nodes, z_features and weight, each empty where it is not wanted.
+    """The gradients of z_nodes, z_features and weight, each empty where it is not computed.
 
     Args:
         averaged: the second result of ``decoder_input``.

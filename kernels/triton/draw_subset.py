@@ -36,10 +36,10 @@ def mark_kernel(
     chosen,
     BLOCK: tl.constexpr,
 ):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < count
-    element = tl.load(order + place, mask=inside, other=0)
-    tl.store(out + element, (place < chosen).to(tl.uint8), mask=inside)
+    position = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = position < count
+    element = tl.load(order + position, mask=inside, other=0)
+    tl.store(out + element, (position < chosen).to(tl.uint8), mask=inside)
 
 
 def block_size(device: str) -> int:

@@ -1,4 +1,4 @@
-"""log p(X | H W) for J samples, with its gradients for an upstream of one. The outputs O = H W are never there whole.
+"""log p(X | H W) for J samples, with its gradients for an upstream of one. The outputs O = H W are never stored whole.
 
 Two forms: feature_likelihood_chunks.py makes them a chunk at a time, feature_likelihood_squares.py (mse,
 where it costs less) does without them. Every sum has a fixed order: equal inputs give equal bits.
@@ -39,23 +39,23 @@ def feature_likelihood(
     """The value ``[samples]`` and its gradients for an upstream of one.
 
     Those of hidden ``[rows, samples, width]``, and of the weights, sample by sample, ``[columns, samples, width]``; one
-    that is not wanted has no rows. All in the type of hidden, or in float32 where that is float16 or bfloat16.
+    that is not computed has no rows. All in the type of hidden, or in float32 where that is float16 or bfloat16.
 
     Args:
         hidden: ``[rows, samples, width]``, any strides, as the weights.
         weight: ``[width, columns]``, or one for each sample, ``[samples, width, columns]``.
         log_var_weight: gaussian: ``[width, columns]``.
         features: X, ``rows x columns``.
-        flipped: its transpose: mse by squares, on a device that can; without: by chunks.
+        flipped: the transpose of X, or None. With it, mse is computed by squares where the device is fast at them.
         pos_weight: ``[1]`` float64.
         likelihood: its number in KERNELS of reference/feature_likelihood.py.
     """
     (rows, samples, width), columns = hidden.shape, weight.shape[-1]
     dtype = torch.promote_types(hidden.dtype, torch.float32)
 
-    def gradient(wanted: bool, lines: int) -> torch.Tensor:
-        size = (lines if wanted else 0, samples, width)
-        # Without rows or columns there is no chunk that would write to it.
+    def gradient(computed: bool, lines: int) -> torch.Tensor:
+        size = (lines if computed else 0, samples, width)
+        # Without rows or columns no chunk writes to it, so it is set to zero.
         make = hidden.new_zeros if rows * columns == 0 else hidden.new_empty
         return make(size, dtype=dtype)
 
@@ -67,12 +67,12 @@ def feature_likelihood(
     if rows * columns == 0:
         return hidden.new_zeros(samples, dtype=dtype), *gradients
     by_hidden, by_weight, by_log_var = (
-        tensor if wanted else None
-        for tensor, wanted in zip(gradients, (hidden_wanted, weight_wanted, log_var_wanted), strict=True)
+        tensor if computed else None
+        for tensor, computed in zip(gradients, (hidden_wanted, weight_wanted, log_var_wanted), strict=True)
     )
     squares = flipped is not None and multiplies_fast(hidden)
     if hidden.device.type == "cpu" or squares:
-        # The interpreter's processor has no products of bfloat16 with sums in float32; squares would lose too much.
+        # On the CPU torch has no products of bfloat16 with sums in float32; squares would lose too many digits.
         hidden, weight = hidden.to(dtype), weight.to(dtype)
         log_var_weight = None if log_var_weight is None else log_var_weight.to(dtype)
     if hidden.stride(2) != 1:
@@ -114,8 +114,8 @@ def transpose_kernel(
     total = tl.zeros((BLOCK_COLUMNS, BLOCK_WIDTH), dtype=out.dtype.element_ty)
     inside = (column < columns)[:, None] & (line < width)[None, :]
     for sample in range(matrix, matrix + summed):
-        place = (column[:, None] * samples + sample) * width + line[None, :]
-        total += tl.load(upstream + sample) * tl.load(gradient + place, mask=inside, other=0.0)
+        offset = (column[:, None] * samples + sample) * width + line[None, :]
+        total += tl.load(upstream + sample) * tl.load(gradient + offset, mask=inside, other=0.0)
     inside = (line < width)[:, None] & (column < columns)[None, :]
     tl.store(out + (matrix * width + line[:, None]) * columns + column[None, :], tl.trans(total), mask=inside)
 

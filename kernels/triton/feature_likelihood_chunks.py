@@ -1,9 +1,9 @@
 """log p(X | O) and its slopes, O = H W by chunks: bernoulli, gaussian, and mse where that is cheaper.
 
 A product of the library makes a chunk of O of at most 2,048 x 2,048, 16 MB in float32, so that it stays in the cache of
-a GPU (gaussian: half of it for the log variances). Kernels turn it into slopes in place: one takes the entries of X
-out, adds up their terms and keeps their slopes, one does the rest of the chunk as zeros of X, one puts the slopes of
-the entries in. Products use the slopes up.
+a GPU (gaussian: half of it for the log variances). Three kernels turn it into slopes in place: the first adds up
+the terms of the entries of X, keeps their slopes and clears their outputs; the second treats the whole chunk as zeros
+of X; the third writes the slopes of the entries. Products turn the slopes into gradients.
 Floor: 6 n l h operations (2 n l h without gradients; twice that for gaussian) and n l exponentials per sample.
 """
 
@@ -68,10 +68,10 @@ def take_kernel(
     slopes,  # [nnz]
     log_var_slopes,  # gaussian: [nnz]
     pos_weight,  # [1] float64
-    partial,  # float64: a place for each program
+    partial,  # float64: an element for each program
     rows,
     columns,
-    line,  # places of a row, of which the first ones hold the columns
+    line,  # stride of the rows, at least columns
     first_row,
     first_column,
     search_steps,  # 2 ** search_steps > the entries of any row
@@ -82,7 +82,7 @@ def take_kernel(
 ):
     """Adds up the terms of the entries of X in a chunk and keeps their slopes.
 
-    What it leaves there counts nothing; nor does what it writes past the columns.
+    Overwrites their outputs, and those past the last column, with numbers whose term is zero.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -90,13 +90,13 @@ def take_kernel(
     dtype: tl.constexpr = outputs.dtype.element_ty
     weight = tl.load(pos_weight).to(dtype)
     for start in range(columns, line, BLOCK_NNZ):
-        place = start + tl.arange(0, BLOCK_NNZ)[None, :]
-        spare = (row < rows)[:, None] & (place < line)
-        cell = row[:, None] * line + place
+        column = start + tl.arange(0, BLOCK_NNZ)[None, :]
+        padding = (row < rows)[:, None] & (column < line)
+        cell = row[:, None] * line + column
         nothing = tl.full(cell.shape, float("-inf") if LIKELIHOOD == BERNOULLI else 0.0, dtype)
-        tl.store(outputs + cell, nothing, mask=spare)
+        tl.store(outputs + cell, nothing, mask=padding)
         if LIKELIHOOD == GAUSSIAN:
-            tl.store(log_vars + cell, nothing, mask=spare)
+            tl.store(log_vars + cell, nothing, mask=padding)
     total = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
     for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
         entry = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
@@ -131,30 +131,30 @@ def chunk_kernel(
     log_vars,  # gaussian: the same
     slopes,  # [count]: may be the outputs
     log_var_slopes,  # gaussian: the same
-    partial,  # float64: a place for each program
+    partial,  # float64: an element for each program
     count,
     LIKELIHOOD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Adds up the terms of a chunk as zeros of X, and turns its outputs into slopes."""
     program = tl.program_id(0).to(tl.int64)
-    place = program * BLOCK + tl.arange(0, BLOCK)
-    inside = place < count
+    cell = program * BLOCK + tl.arange(0, BLOCK)
+    inside = cell < count
     if LIKELIHOOD == BERNOULLI:
         # The softplus and the sigmoid of minus infinity are zero.
-        terms, slope = softplus_sigmoid(tl.load(outputs + place, mask=inside, other=float("-inf")))
+        terms, slope = softplus_sigmoid(tl.load(outputs + cell, mask=inside, other=float("-inf")))
         terms = -terms
         slope = -slope
     elif LIKELIHOOD == MSE:
-        output = tl.load(outputs + place, mask=inside, other=0.0)
+        output = tl.load(outputs + cell, mask=inside, other=0.0)
         terms = -output * output
         slope = -2.0 * output
     else:
-        output = tl.load(outputs + place, mask=inside, other=0.0)
-        log_var = tl.load(log_vars + place, mask=inside, other=0.0)
+        output = tl.load(outputs + cell, mask=inside, other=0.0)
+        log_var = tl.load(log_vars + cell, mask=inside, other=0.0)
         terms, slope, log_var_slope = gaussian(-output, log_var)
-        tl.store(log_var_slopes + place, log_var_slope.to(log_var_slopes.dtype.element_ty), mask=inside)
-    tl.store(slopes + place, slope.to(slopes.dtype.element_ty), mask=inside)
+        tl.store(log_var_slopes + cell, log_var_slope.to(log_var_slopes.dtype.element_ty), mask=inside)
+    tl.store(slopes + cell, slope.to(slopes.dtype.element_ty), mask=inside)
     tl.store(partial + program, tl.sum(terms, axis=0).to(tl.float64))
 
 
@@ -203,7 +203,7 @@ class Chunk:
 
     def __init__(self, size: int, nnz: int, operands: torch.Tensor, dtype: torch.dtype) -> None:
         self.outputs = operands.new_empty(size, dtype=dtype)
-        # In the type of what they are multiplied with.
+        # In the dtype of the matrices with which they are multiplied.
         self.slopes = self.outputs if operands.dtype == dtype else operands.new_empty(size)
         self.kept = self.outputs.new_empty(nnz)
 
@@ -214,13 +214,13 @@ class Chunk:
         return self._view(self.slopes, rows, columns)
 
     @staticmethod
-    def _view(places: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    def _view(memory: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
         line = padded(columns)
-        return places[: rows * line].view(rows, line)[:, :columns]
+        return memory[: rows * line].view(rows, line)[:, :columns]
 
 
 def add_products(out: torch.Tensor, factors: list[tuple[torch.Tensor, torch.Tensor]], *, first: bool) -> None:
-    """Adds one product after the other; the first time without what ``out`` holds."""
+    """Adds products to ``out`` one after the other. ``first``: the first one overwrites what is there."""
     for number, (left, right) in enumerate(factors):
         multiply_add(out, left, right, factor=1.0, first=first and number == 0)
 
@@ -238,13 +238,13 @@ def by_chunks(
     weight_gradient: torch.Tensor | None,
     log_var_gradient: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Float64 ``[samples]``: the value without its constant. Writes the gradients that are there."""
+    """Float64 ``[samples]``: the value without its constant. Writes the gradients that are not None."""
     samples, num_columns = hidden.shape[1], weight.shape[-1]
     dtype = torch.promote_types(hidden.dtype, torch.float32)
-    # Outputs and log variances together are as large as the outputs alone elsewhere.
+    # Outputs and log variances together take as much memory as the outputs of other likelihoods.
     row_pieces = pieces(hidden.shape[0], CHUNK if log_var_weight is None else CHUNK // 2)
     column_pieces = pieces(num_columns, CHUNK)
-    # By features: rows that begin where the fast products want them, whatever their number.
+    # By features, contiguous: their rows are aligned as the fast products require, however many there are.
     weight = weight.mT.contiguous()
     log_var_weight = None if log_var_weight is None else log_var_weight.mT.contiguous()
     size = row_pieces[0].stop * padded(column_pieces[0].stop)
@@ -252,17 +252,17 @@ def by_chunks(
     log_var = chunk if log_var_weight is None else Chunk(size, col.numel(), hidden, dtype)
     block = chunk_block(size, dtype, hidden.device.type)
     entry_block = entry_blocks(row_pieces[0].stop, hidden.device.type)
-    # Even numbers of places, so that those of every chunk are as well aligned.
-    entry_places = triton.cdiv(triton.cdiv(row_pieces[0].stop, entry_block["BLOCK_ROWS"]), 2) * 2
-    places = entry_places + triton.cdiv(triton.cdiv(size, block), 2) * 2
-    partial = hidden.new_zeros((samples, len(row_pieces) * len(column_pieces), places), dtype=torch.float64)
+    # Even numbers of partial sums, so that those of every chunk are aligned to 16 bytes.
+    num_entry_partial = triton.cdiv(triton.cdiv(row_pieces[0].stop, entry_block["BLOCK_ROWS"]), 2) * 2
+    num_partial = num_entry_partial + triton.cdiv(triton.cdiv(size, block), 2) * 2
+    partial = hidden.new_zeros((samples, len(row_pieces) * len(column_pieces), num_partial), dtype=torch.float64)
     with_slopes = any(gradient is not None for gradient in (hidden_gradient, weight_gradient, log_var_gradient))
     for sample in range(samples):
-        own = weight if weight.ndim == 2 else weight[sample]
+        sample_weight = weight if weight.ndim == 2 else weight[sample]
         for row, rows in enumerate(row_pieces):
             left = hidden[rows, sample]
             for column, columns in enumerate(column_pieces):
-                right = own[columns]
+                right = sample_weight[columns]
                 shape = (left.shape[0], right.shape[0])
                 line = padded(right.shape[0])
                 count = shape[0] * line
@@ -271,7 +271,7 @@ def by_chunks(
                 if log_var_weight is not None:
                     multiply(left, log_var_weight[columns].T, log_var.outputs_of(*shape))
                 entry_grid = (triton.cdiv(shape[0], entry_block["BLOCK_ROWS"]),)
-                place = (*shape, line, rows.start, columns.start, num_columns.bit_length())
+                position = (*shape, line, rows.start, columns.start, num_columns.bit_length())
                 constants = {"LIKELIHOOD": likelihood, "WHOLE_ROWS": len(column_pieces) == 1, **entry_block}
                 take_kernel[entry_grid](
                     chunk.outputs,
@@ -283,7 +283,7 @@ def by_chunks(
                     log_var.kept,
                     pos_weight,
                     sums,
-                    *place,
+                    *position,
                     **constants,
                     **OPTIONS,
                 )
@@ -292,7 +292,7 @@ def by_chunks(
                     log_var.outputs,
                     chunk.slopes,
                     log_var.slopes,
-                    sums[entry_places:],
+                    sums[num_entry_partial:],
                     count,
                     LIKELIHOOD=likelihood,
                     BLOCK=block,
@@ -301,7 +301,15 @@ def by_chunks(
                 if not with_slopes:
                     continue
                 put_kernel[entry_grid](
-                    chunk.slopes, log_var.slopes, rowptr, col, chunk.kept, log_var.kept, *place, **constants, **OPTIONS
+                    chunk.slopes,
+                    log_var.slopes,
+                    rowptr,
+                    col,
+                    chunk.kept,
+                    log_var.kept,
+                    *position,
+                    **constants,
+                    **OPTIONS,
                 )
                 slopes, log_var_slopes = chunk.slopes_of(*shape), log_var.slopes_of(*shape)
                 products = []
@@ -321,7 +329,7 @@ def by_chunks(
 def ahead_of_time() -> list[tuple]:
     """What ``by_chunks`` launches on a GPU: see tests/ahead_of_time.py.
 
-    What is multiplied with is as wide as the operands, what is summed at least float32.
+    Slopes have the dtype of the operands with which they are multiplied; sums are at least float32.
     """
     entries = []
     for element, wide, dtype in (

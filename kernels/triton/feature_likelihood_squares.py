@@ -1,9 +1,9 @@
 """log p(X | O) of mse and its gradients by squares, without O = H W.
 
 The sum of (O - X)^2 is tr((H^T H)(W W^T)) - 2 <H, X W^T> + <X, X>, its gradients are 2 (H (W W^T) - X W^T) and
-2 (W^T (H^T H) - X^T H). A close fit, where they cancel, would leave the rounding errors of float32 alone, and to go
-back to chunks then would take a look at the value on the host. So the products are in float64, which the GPUs of data
-centres multiply as fast as plain float32; on others, which have few units for it, chunks are taken instead.
+2 (W^T (H^T H) - X^T H). In a close fit the terms cancel, and only the rounding errors of float32 would be left. To use
+chunks in that case, the host would have to read the value. So the products are in float64, which the GPUs of data
+centres multiply as fast as plain float32; other GPUs, which have few units for it, use chunks instead.
 Floor: 4 (n + l) h^2 operations in float64, and 4 nnz h.
 """
 
@@ -22,7 +22,7 @@ from .common.rows import ends_of_rows
 # Compute capabilities of those GPUs of data centres: A100, H100 and H200, B200.
 FULL_FLOAT64 = ((8, 0), (9, 0), (10, 0))
 
-# Rows of a part of a Gram matrix: they are there in float64, too.
+# Rows that are added to a Gram matrix at a time: they are copied to float64.
 GRAM_ROWS = 4096
 
 
@@ -58,7 +58,7 @@ def cross_kernel(
     blocks = tl.cdiv(rows, BLOCK_ROWS)
     row = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-    wanted = (row < rows)[:, None] & (column < width)[None, :]
+    in_tile = (row < rows)[:, None] & (column < width)[None, :]
     begin, end = ends_of_rows(rowptr, row, rows)
     by_feature += sample * feature_sample_stride
     total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=tl.float64)
@@ -75,14 +75,15 @@ def cross_kernel(
         )
         total += tl.sum(x[:, :, None] * term.to(tl.float64), axis=1)
         value += tl.sum(x * x, axis=1)
-    own = tl.load(hidden + row[:, None] * row_stride + sample * sample_stride + column[None, :], mask=wanted, other=0.0)
+    left = hidden + row[:, None] * row_stride + sample * sample_stride + column[None, :]
+    mine = tl.load(left, mask=in_tile, other=0.0)
     # The squares of X are in one tile.
-    value = tl.where(tile == 0, value, 0.0) - 2.0 * tl.sum(own.to(tl.float64) * total, axis=1)
+    value = tl.where(tile == 0, value, 0.0) - 2.0 * tl.sum(mine.to(tl.float64) * total, axis=1)
     tl.store(partial + (sample * tiles + tile) * blocks + block, tl.sum(value, axis=0))
     tl.store(
         product + (row[:, None] * samples + sample) * width + column[None, :],
         total.to(product.dtype.element_ty),
-        mask=wanted,
+        mask=in_tile,
     )
 
 
@@ -133,7 +134,7 @@ def by_squares(
     hidden_gradient: torch.Tensor | None,
     weight_gradient: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Float64 ``[samples]``: the value of mse without its constant. Writes the gradients that are there."""
+    """Float64 ``[samples]``: the value of mse without its constant. Writes the gradients that are not None."""
     rows, samples, width = hidden.shape
     by_feature = weight.T[:, None] if weight.ndim == 2 else weight.permute(2, 0, 1)
     by_feature = by_feature.contiguous()
@@ -168,13 +169,13 @@ def by_squares(
         product_t = propagated(Rows(rowptr_t, col_t, values_t), hidden)
     totals = []
     for sample in range(samples):
-        own = 0 if shared else sample
+        number = 0 if shared else sample
         gram = gram_matrix(hidden[:, sample])
-        totals.append((gram * weight_grams[own]).sum() + crossed[sample])
+        totals.append((gram * weight_grams[number]).sum() + crossed[sample])
         if hidden_gradient is not None:
-            subtract(hidden_gradient[:, sample], product[:, sample], hidden[:, sample], weight_grams[own])
+            subtract(hidden_gradient[:, sample], product[:, sample], hidden[:, sample], weight_grams[number])
         if weight_gradient is not None:
-            subtract(weight_gradient[:, sample], product_t[:, sample], by_feature[:, own], gram)
+            subtract(weight_gradient[:, sample], product_t[:, sample], by_feature[:, number], gram)
     return -torch.stack(totals)
 
 

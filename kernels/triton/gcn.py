@@ -1,7 +1,7 @@
 """``out [n, S, d] = activation(A dropout(H) W + b)``, and its gradients.
 
-Dense products are torch's (cuBLAS). Dropout writes the kept numbers once for the product to read; its mask is drawn
-again in backward. All draws go through the propagation at once, on the narrower side of W; bias and activation follow
+Dense products are torch's (cuBLAS). Dropout writes its result once for the product to read; backward draws the mask
+again. All draws go through the propagation at once, on the narrower side of W; bias and activation follow
 in one pass over the result.
 
 Floor, lines = n S: forward 2 lines h d operations of the dense product and 2 nnz S min(h, d) of the propagation,
@@ -25,7 +25,7 @@ from .common.propagation import propagated
 def dropped(
     hidden: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor, gradient: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``dropout(H)``; H itself where the rate is 0. ``gradient``: of that, becomes the gradient of H in place."""
+    """``dropout(H)``; H itself where the rate is 0. ``gradient``, that of the result, becomes that of H in place."""
     if scale == 1:
         return hidden
     out = hidden.new_empty(hidden.shape)
@@ -67,7 +67,7 @@ def gcn_backward(
     weight_wanted: bool,
     bias_wanted: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of hidden, weight and bias, each empty where it is not wanted."""
+    """The gradients of hidden, weight and bias, each empty where it is not computed."""
     inner, width = weight.shape
     of_hidden = hidden.new_empty((0, hidden.shape[1], inner))
     of_weight = weight.new_empty((inner if weight_wanted else 0, width if weight_wanted else 0))

@@ -1,6 +1,6 @@
 """``logsumexp_j (log_likelihood_j + warmup (log_prior_j - log_mixture_j)) - log J``, and its gradient.
 
-J numbers: what it costs is the launch, so there is one, of one program, instead of the eight of its plain form.
+J numbers: the cost is that of the launch. There is one, of one program, instead of the eight of the plain form.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def gradient_kernel(
     for start in range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
         term = terms(log_likelihood, log_prior, log_mixture, factor, sample, samples)
-        own = scale * tl.exp(term - highest)
+        slope = scale * tl.exp(term - highest)
         inside = sample < samples
-        tl.store(likelihood_out + sample, own.to(likelihood_out.dtype.element_ty), mask=inside)
-        tl.store(prior_out + sample, (factor * own).to(prior_out.dtype.element_ty), mask=inside)
-        tl.store(mixture_out + sample, (-factor * own).to(mixture_out.dtype.element_ty), mask=inside)
+        tl.store(likelihood_out + sample, slope.to(likelihood_out.dtype.element_ty), mask=inside)
+        tl.store(prior_out + sample, (factor * slope).to(prior_out.dtype.element_ty), mask=inside)
+        tl.store(mixture_out + sample, (-factor * slope).to(mixture_out.dtype.element_ty), mask=inside)
 
 
 def block_size(samples: int) -> int:

@@ -1,7 +1,7 @@
 """log p(A | Z) under p_ik = sigmoid(z_i . z_k), with its gradient for an upstream of one.
 
-All pairs: the sum of softplus(s) over s = z z^T knows no labels. Its forms (FORMS) have no more memory than the
-gradient and a chunk of scores: link_likelihood_fused.py for narrow rows, link_likelihood_chunks.py for
+All pairs: the sum of softplus(s) over s = z z^T does not depend on the links. Its forms (FORMS) need no memory besides
+the gradient and a chunk of scores: link_likelihood_fused.py for narrow rows, link_likelihood_chunks.py for
 the others. A link has another term: link_likelihood_pairs.py adds pos_weight softplus(-s) and takes the
 softplus(s) of the dense sum away again. The diagonal is left out of the dense sum.
 
@@ -32,9 +32,9 @@ FORMS = {
 
 
 def usable_forms(z: torch.Tensor) -> list[str]:
-    """The forms that these rows can take, the one that they do take first."""
-    wanted = {"fused": prefers_fused(z), "tiled": prefers_tiles(z), "library": True}
-    return [form for form in FORMS if wanted[form]]
+    """The forms that can take these rows; the first one is used."""
+    fits = {"fused": prefers_fused(z), "tiled": prefers_tiles(z), "library": True}
+    return [form for form in FORMS if fits[form]]
 
 
 def run(
@@ -90,7 +90,7 @@ def link_likelihood(
         z: ``[nodes, samples, width]``, any strides.
         rowptr: links, symmetric: ``[nodes + 1]`` int64.
         col: int64.
-        gaps: ``[edges]`` int64: non-edges before each edge; not looked at for all pairs.
+        gaps: ``[edges]`` int64: non-edges before each edge; not read for all pairs.
         pos_weight: ``[1]`` float64.
         seed: ``[1]`` int64.
         self_loops: count the pairs (i, i).

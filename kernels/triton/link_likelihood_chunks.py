@@ -1,7 +1,7 @@
 """Sum over all pairs, a chunk of slopes at a time: a form of ``link_likelihood``.
 
-The slopes of two groups of rows serve both: 3 n^2 d operations, the floor, of which the library's products make the
-gradients. What makes the slopes comes in two kinds:
+The slopes of two groups of rows serve the gradients of both: 3 n^2 d operations, the floor. The library's products make
+the gradients. The slopes are made in one of two ways:
 
 - library: its product makes the scores, a kernel turns them into slopes in place. A chunk takes 64 MiB in float32,
   whatever n is.
@@ -33,31 +33,31 @@ TILE_OPTIONS = {**OPTIONS, "num_warps": 8, "num_stages": 3, "maxnreg": 128}
 # --- The library's scores --------------------------------------------------------------------------------------------
 
 
-@triton.jit(do_not_specialize=["own"])
+@triton.jit(do_not_specialize=["diagonal_columns"])
 def chunk_kernel(
     scores,  # [count], row after row
     slopes,  # [count]: may be the scores
-    partial,  # float64: a place for each program
+    partial,  # float64: an element for each program
     count,
-    line,  # places of a row
-    own,  # how many of them hold scores, where a group meets itself; 0: it meets another one, and all do
+    line,  # stride of the rows
+    diagonal_columns,  # of a group with itself: how many columns hold scores; 0: of two groups, where all do
     WITH_GRADIENT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Turns the scores of a chunk into slopes and adds up their terms, twice where the chunk serves two groups."""
     program = tl.program_id(0).to(tl.int64)
-    place = program * BLOCK + tl.arange(0, BLOCK)
+    cell = program * BLOCK + tl.arange(0, BLOCK)
     # The softplus and the sigmoid of minus infinity are zero.
-    score = tl.load(scores + place, mask=place < count, other=float("-inf"))
+    score = tl.load(scores + cell, mask=cell < count, other=float("-inf"))
     times = 2.0
-    if own > 0:
-        # A chunk has far fewer than 2 ** 31 places.
-        row, column = place.to(tl.int32) // line, place.to(tl.int32) % line
-        score = tl.where((column < own) & (column != row), score, float("-inf"))
+    if diagonal_columns > 0:
+        # A chunk has far fewer than 2 ** 31 elements.
+        row, column = cell.to(tl.int32) // line, cell.to(tl.int32) % line
+        score = tl.where((column < diagonal_columns) & (column != row), score, float("-inf"))
         times = 1.0
     if WITH_GRADIENT:
         terms, slope = softplus_sigmoid(score)
-        tl.store(slopes + place, slope.to(slopes.dtype.element_ty), mask=place < count)
+        tl.store(slopes + cell, slope.to(slopes.dtype.element_ty), mask=cell < count)
     else:
         terms = softplus(score)
     tl.store(partial + program, -times * tl.sum(terms, axis=0).to(tl.float64))
@@ -67,17 +67,16 @@ class LibraryScores:
     """Memory for a chunk of scores, and what turns it into slopes."""
 
     def __init__(self, z: torch.Tensor, rows: int, line: int) -> None:
-        # Of a group that is ragged a row has places to spare, so that every row is as well aligned as the fast products
-        # want it.
+        # The rows of a smaller group keep the same stride, so that each is aligned as the fast products require.
         self.scores = z.new_empty((rows, line), dtype=torch.promote_types(z.dtype, torch.float32))
         self.slopes = self.scores if self.scores.dtype == z.dtype else torch.empty_like(self.scores, dtype=z.dtype)
         self.block = chunk_block(self.scores.numel(), self.scores.dtype, z.device.type)
-        self.places = triton.cdiv(self.scores.numel(), self.block)
+        self.programs = triton.cdiv(self.scores.numel(), self.block)
 
     def __call__(
         self, left: torch.Tensor, right: torch.Tensor, itself: bool, partial: torch.Tensor, with_gradient: bool
     ) -> torch.Tensor:
-        """The slopes of two groups of rows; their terms go to ``partial``, as many as there are programs."""
+        """The slopes of two groups of rows. Each program writes the sum of its terms to ``partial``."""
         rows, columns, line = left.shape[0], right.shape[0], self.scores.shape[1]
         multiply(left, right.T, self.scores[:rows, :columns])
         chunk_kernel[triton.cdiv(rows * line, self.block),](
@@ -102,7 +101,7 @@ def tile_kernel(
     left,  # [rows, width]
     right,  # [columns, width]
     slopes,  # [up to whole tiles of rows, line]
-    partial,  # float64: a place for each program
+    partial,  # float64: an element for each program
     rows,
     columns,
     width,
@@ -122,32 +121,32 @@ def tile_kernel(
     across = tl.cdiv(columns, BLOCK_COLUMNS)
     band = program // (BAND * across)
     height = tl.minimum(tl.cdiv(rows, BLOCK_ROWS) - band * BAND, BAND)
-    place = program - band * BAND * across
-    first_row = (band * BAND + place % height) * BLOCK_ROWS
-    first_column = place // height * BLOCK_COLUMNS
+    tile = program - band * BAND * across
+    first_row = (band * BAND + tile % height) * BLOCK_ROWS
+    first_column = tile // height * BLOCK_COLUMNS
 
-    # Counted from the tile, in 32 bits: it is as wide as a row and no larger than its group. Past the last row comes
-    # the last one again.
-    own_rows = tl.minimum(rows - first_row, BLOCK_ROWS).to(tl.int32)
-    own_columns = tl.minimum(columns - first_column, BLOCK_COLUMNS).to(tl.int32)
+    # Offsets from the first row of the tile fit in 32 bits. Rows past the last one repeat the last one.
+    tile_rows = tl.minimum(rows - first_row, BLOCK_ROWS).to(tl.int32)
+    tile_columns = tl.minimum(columns - first_column, BLOCK_COLUMNS).to(tl.int32)
     row, column, along = tl.arange(0, BLOCK_ROWS), tl.arange(0, BLOCK_COLUMNS), tl.arange(0, BLOCK_WIDTH)
     left += first_row * width
     right += first_column * width
-    left_places = (tl.minimum(row, own_rows - 1) * width)[:, None] + along[None, :]
-    right_places = (tl.minimum(column, own_columns - 1) * width)[:, None] + along[None, :]
+    left_offsets = (tl.minimum(row, tile_rows - 1) * width)[:, None] + along[None, :]
+    right_offsets = (tl.minimum(column, tile_columns - 1) * width)[:, None] + along[None, :]
     scores = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), dtype=tl.float32)
     for start in range(0, width, BLOCK_WIDTH):
         inside = (start + along < width)[None, :]
-        ours = tl.load(left + left_places, mask=inside, other=0.0)
-        theirs = tl.load(right + right_places, mask=inside, other=0.0)
+        ours = tl.load(left + left_offsets, mask=inside, other=0.0)
+        theirs = tl.load(right + right_offsets, mask=inside, other=0.0)
         scores = tl.dot(ours, tl.trans(theirs), scores, input_precision="ieee")
         left += BLOCK_WIDTH
         right += BLOCK_WIDTH
 
-    # The softplus and the sigmoid of minus infinity are zero. The diagonal of a tile of two groups is nowhere in it.
+    # The softplus and the sigmoid of minus infinity are zero. The diagonal of a tile of two groups lies outside.
     diagonal = tl.where(itself > 0, first_column - first_row, BLOCK_ROWS + BLOCK_COLUMNS).to(tl.int32)
-    wanted = (row < own_rows)[:, None] & (column < own_columns)[None, :] & (row[:, None] - column[None, :] != diagonal)
-    scores = tl.where(wanted, scores, float("-inf"))
+    paired = (row < tile_rows)[:, None] & (column < tile_columns)[None, :]
+    paired &= row[:, None] - column[None, :] != diagonal
+    scores = tl.where(paired, scores, float("-inf"))
     if WITH_GRADIENT:
         terms, slope = softplus_sigmoid(scores)
         target = slopes + first_row * line + first_column
@@ -177,7 +176,7 @@ class TiledScores:
         self.tile = self.blocks["BLOCK_ROWS"]
         shape = [triton.cdiv(size, self.tile) * self.tile for size in (rows, line)]
         self.slopes = z.new_empty(shape)
-        self.places = self.slopes.numel() // self.tile**2
+        self.programs = self.slopes.numel() // self.tile**2
 
     def __call__(
         self, left: torch.Tensor, right: torch.Tensor, itself: bool, partial: torch.Tensor, with_gradient: bool
@@ -217,10 +216,10 @@ def all_pairs_chunked(
     groups = pieces(nodes, CHUNK)
     step = padded(groups[0].stop)
     pairs = [(lower, upper) for lower in range(len(groups)) for upper in range(lower, len(groups))]
-    # The last group may be smaller: it is the rows of its chunks.
+    # The last group may be smaller than the others. In its chunks it gives the rows.
     slopes_of = make(z, min(step, nodes), step)
-    # An even number of places, so that those of every chunk are as well aligned.
-    partial = z.new_zeros((samples, len(pairs), triton.cdiv(slopes_of.places, 2) * 2), dtype=torch.float64)
+    # An even number of partial sums, so that those of every chunk are aligned to 16 bytes.
+    partial = z.new_zeros((samples, len(pairs), triton.cdiv(slopes_of.programs, 2) * 2), dtype=torch.float64)
     for sample in range(samples):
         for pair, (lower, upper) in enumerate(pairs):
             left, right = z[sample, groups[upper]], z[sample, groups[lower]]

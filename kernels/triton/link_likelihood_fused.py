@@ -1,7 +1,7 @@
 """Sum over all pairs with scores, slopes and gradient in registers, for narrow rows: a form of ``link_likelihood``.
 
-A program owns a block of rows and walks over all blocks of other rows. 4 n^2 d operations, since each pair is met from
-both sides.
+A program takes a block of rows and goes over all blocks of other rows. 4 n^2 d operations, since each pair is visited
+from both sides.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fused_kernel(
     row = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = tl.arange(0, BLOCK_WIDTH)
     z += sample * sample_stride
-    own = tl.load(
+    mine = tl.load(
         z + row[:, None] * row_stride + column[None, :],
         mask=(row < nodes)[:, None] & (column < width)[None, :],
         other=0.0,
@@ -57,7 +57,7 @@ def fused_kernel(
             mask=(other < nodes)[:, None] & (column < width)[None, :],
             other=0.0,
         )
-        scores = tl.dot(own, tl.trans(theirs), input_precision=PRECISION)
+        scores = tl.dot(mine, tl.trans(theirs), input_precision=PRECISION)
         # The softplus and the sigmoid of minus infinity are zero.
         scores = tl.where((other < nodes)[None, :] & (row[:, None] != other[None, :]), scores, float("-inf"))
         if WITH_GRADIENT:
@@ -78,7 +78,7 @@ def fused_kernel(
 
 
 def product_precision(dtype: torch.dtype) -> str:
-    """How a kernel multiplies: float32 as torch's own products do, with TF32 where that is allowed, else with three."""
+    """How a kernel multiplies: float32 with one product in TF32 where torch allows that, else with three."""
     if dtype != torch.float32:
         return "ieee"
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3"

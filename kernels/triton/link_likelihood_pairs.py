@@ -1,6 +1,6 @@
 """Terms of links, self-loops and drawn pairs: a part of ``link_likelihood``.
 
-A program owns rows, gathers their links and drawn pairs and writes their gradient; the drawn pairs are sorted by rows,
+A program takes rows, gathers their links and drawn pairs and writes their gradient; the drawn pairs are sorted by rows,
 in both directions. Floor: 2 (links + negatives) rows of z read. Rows with many of them are cut into pieces (hubs.py).
 """
 
@@ -13,21 +13,21 @@ import triton
 import triton.language as tl
 
 from .common import OPTIONS, compiled_as
-from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places, places_of
+from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_slots, slots_of
 from .common.math import bits_of, number_of, softplus_sigmoid
 from .common.random import NEGATIVES, integers
 from .common.rows import ends_of_rows
 
-# Links and drawn pairs of a row up to which one program takes it: a guess, not yet measured. More where a row has more
-# on average, so that the places for the parts of hubs are no more than twice the rows.
+# A row with more links and drawn pairs than this is a hub: a guess, not yet measured. The bound is higher where rows
+# have more on average, so that the slots for partial sums of hubs are no more than twice the rows.
 HUB = 512
 
 
 @triton.jit
 def sum_pairs(
     row,  # [BLOCK_ROWS] int64
-    first,  # [BLOCK_ROWS] int64: of the row's pairs the first one wanted. 0 is the row itself, then links, then drawn
-    last,  # [BLOCK_ROWS] int64: one past the last one wanted
+    first,  # [BLOCK_ROWS] int64: the first pair of the range. 0 is the row itself, then links, then drawn
+    last,  # [BLOCK_ROWS] int64: one past the last pair of the range
     tile,
     z,
     rowptr,
@@ -43,7 +43,7 @@ def sum_pairs(
     drawn_weight,
     dtype: tl.constexpr,
     DRAWN: tl.constexpr,
-    HUBS: tl.constexpr,  # otherwise the first one is 0
+    HUBS: tl.constexpr,  # otherwise `first` is 0
     BLOCK_ROWS: tl.constexpr,
     BLOCK_PAIRS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
@@ -55,8 +55,8 @@ def sum_pairs(
     links = end - begin
     if DRAWN:
         drawn_begin, _ = ends_of_rows(drawn_rowptr, row, nodes)
-    wanted = (first < last)[:, None] & (column < width)[None, :]
-    own = tl.load(z + row[:, None] * row_stride + column[None, :], mask=wanted, other=0.0).to(dtype)
+    used = (first < last)[:, None] & (column < width)[None, :]
+    ours = tl.load(z + row[:, None] * row_stride + column[None, :], mask=used, other=0.0).to(dtype)
     value = tl.zeros((BLOCK_ROWS,), dtype=tl.float64)
     total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), dtype=dtype)
     for start in range(0, tl.max(last - first if HUBS else last, axis=0), BLOCK_PAIRS):
@@ -81,7 +81,7 @@ def sum_pairs(
             mask=inside[:, :, None] & (column < width)[None, None, :],
             other=0.0,
         ).to(dtype)
-        scores = tl.sum(own[:, None, :] * theirs, axis=2)
+        scores = tl.sum(ours[:, None, :] * theirs, axis=2)
         for step in range(1, tiles):
             further = (tile + step) % tiles * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
             mask = inside[:, :, None] & (further < width)[None, None, :]
@@ -105,9 +105,9 @@ def pair_kernel(
     drawn_col,
     pairs_rowptr,  # both together: [nodes + 1] int64
     pos_weight,  # [1] float64
-    gradient,  # [samples, nodes, width]; of hubs [samples, places, width], their partial sums
+    gradient,  # [samples, nodes, width]; of hubs [samples, slots, width], their partial sums
     partial,  # [samples, all blocks] float64, from this launch's first one on
-    starts,  # of hubs: [places] int64, the row whose first pair is summed in this place, or -1
+    starts,  # of hubs: [slots] int64, the row whose first pair is summed in this slot, or -1
     nodes,
     pairs,
     samples,
@@ -128,9 +128,9 @@ def pair_kernel(
     BLOCK_WIDTH: tl.constexpr,
 ):
     """Rows with themselves, their links and drawn pairs, in this order. Without drawn pairs: what links change in the
-    sum over all pairs. Hubs (common/hubs.py) are left out, or are all there is.
+    sum over all pairs. Hubs (common/hubs.py) are left out, or with HUBS are the only rows.
 
-    Programs: for each block of rows, or of places of hubs, all samples, for each sample all tiles of columns.
+    Programs: for each block of rows, or of slots of hubs, all samples, for each sample all tiles of columns.
     """
     program = tl.program_id(0).to(tl.int64)
     tile = program % tiles
@@ -138,10 +138,10 @@ def pair_kernel(
     block = program // tiles // samples
     line = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     if HUBS:
-        lines = places_of(pairs, CHUNK)
+        lines = slots_of(pairs, CHUNK)
         row, begin, end, inside, starting = hub_segments(line, lines, pairs_rowptr, nodes, pairs, search_steps, CHUNK)
         before = begin - tl.load(pairs_rowptr + row)
-        # The piece that begins a hub has the row itself besides.
+        # The piece that begins a hub also has the pair of the row with itself.
         first = tl.where(starting >= 0, 0, before + 1)
         last = tl.where(inside, before + 1 + end - begin, first)
         if (tile == 0) & (sample == 0):
@@ -180,14 +180,14 @@ def pair_kernel(
         tl.store(partial + sample * all_blocks + block, tl.sum(value, axis=0))
     if WITH_GRADIENT:
         column = tile * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-        # Nothing was wanted past the end, of a hub in the first launch, and of a place without one in the second.
-        wanted = (first < last)[:, None] & (column < width)[None, :]
+        # Empty ranges write nothing: rows past the end, hubs in the first launch, slots without a hub in the second.
+        used = (first < last)[:, None] & (column < width)[None, :]
         # A pair is in the sum in both directions, hence the 2.
         total *= 2.0
         target = gradient + (sample * lines + line[:, None]) * width + column[None, :]
         if not DRAWN and not HUBS:
-            total += tl.load(target, mask=wanted, other=0.0)
-        tl.store(target, total, mask=wanted)
+            total += tl.load(target, mask=used, other=0.0)
+        tl.store(target, total, mask=used)
 
 
 @triton.jit
@@ -219,12 +219,12 @@ def draw_kernel(
         low, high = tl.where((low < high) & before, middle + 1, low), tl.where(before, high, middle)
     # Counted from the last pair, the row t above the last one starts at t (t + 1) / 2. The root may be off by a
     # rounding.
-    place = pairs - 1 - (rank + low)
-    t = ((tl.sqrt(place.to(tl.float64) * 8.0 + 1.0) - 1.0) * 0.5).to(tl.int64)
-    t = tl.where(t * (t + 1) // 2 > place, t - 1, t)
-    t = tl.where((t + 1) * (t + 2) // 2 <= place, t + 1, t)
+    from_last = pairs - 1 - (rank + low)
+    t = ((tl.sqrt(from_last.to(tl.float64) * 8.0 + 1.0) - 1.0) * 0.5).to(tl.int64)
+    t = tl.where(t * (t + 1) // 2 > from_last, t - 1, t)
+    t = tl.where((t + 1) * (t + 2) // 2 <= from_last, t + 1, t)
     lower = nodes - 2 - t
-    upper = nodes - 1 - (place - t * (t + 1) // 2)
+    upper = nodes - 1 - (from_last - t * (t + 1) // 2)
     tl.store(rows + draw, lower, mask=draw < draws)
     tl.store(others + draw, upper, mask=draw < draws)
     tl.store(rows + draws + draw, upper, mask=draw < draws)
@@ -239,8 +239,8 @@ def draw_block(draws: int, device: str) -> int:
 def pair_blocks(nodes: int, width: int, hubs: bool, dtype: torch.dtype, device: str) -> dict[str, int]:
     """Rows of a program, pairs of each row and columns that it takes at a time. ``dtype``: of the sums.
 
-    On a GPU 8 kB, 16 numbers of a thread in float32; 2 kB of narrow rows, whose addresses take more registers; of hubs
-    half as many, for the same reason, but for wide rows of float64, where ptxas would spill then and does not now.
+    On a GPU 8 kB, 16 numbers for each thread in float32; 2 kB for narrow rows, whose addresses take more registers.
+    Hubs take half as many, for the same reason, except for wide rows of float64, where that would make ptxas spill.
     """
     columns = max(1, min(triton.next_power_of_2(width), 512))
     if device == "cpu":
@@ -290,15 +290,15 @@ def add_links(
         pairs, pairs_rowptr = pairs + drawn[1].numel(), rowptr + drawn[0]
     chunk = max(HUB, triton.next_power_of_2(triton.cdiv(pairs, nodes)))
     # A row has fewer links than there are nodes.
-    places = 0 if pairs <= chunk or (drawn is None and nodes <= chunk) else number_of_places(pairs, chunk)
+    slots = 0 if pairs <= chunk or (drawn is None and nodes <= chunk) else number_of_slots(pairs, chunk)
     of_rows, of_hubs = (pair_blocks(nodes, width, hubs, gradient.dtype, z.device.type) for hubs in (False, True))
     tiles = max(1, triton.cdiv(width, of_rows["BLOCK_WIDTH"]))
-    row_blocks, place_blocks = triton.cdiv(nodes, of_rows["BLOCK_ROWS"]), triton.cdiv(places, of_hubs["BLOCK_ROWS"])
-    # The sums of hubs begin at an even place, so that they are as well aligned.
-    begin = row_blocks + row_blocks % 2 if places else row_blocks
-    partial = z.new_empty((samples, begin + place_blocks), dtype=torch.float64)
+    row_blocks, slot_blocks = triton.cdiv(nodes, of_rows["BLOCK_ROWS"]), triton.cdiv(slots, of_hubs["BLOCK_ROWS"])
+    # The sums of hubs begin at an even index, so that they are aligned to 16 bytes.
+    begin = row_blocks + row_blocks % 2 if slots else row_blocks
+    partial = z.new_empty((samples, begin + slot_blocks), dtype=torch.float64)
     partial[:, row_blocks:begin] = 0
-    sums, starts = gradient.new_empty((samples, places if with_gradient else 0, width)), rowptr.new_empty(places)
+    sums, starts = gradient.new_empty((samples, slots if with_gradient else 0, width)), rowptr.new_empty(slots)
 
     def launch(hubs: bool, number_of_blocks: int, out: torch.Tensor, values: torch.Tensor) -> None:
         pair_kernel[number_of_blocks * samples * tiles,](
@@ -331,8 +331,8 @@ def add_links(
         )
 
     launch(False, row_blocks, gradient, partial)
-    if places:
-        launch(True, place_blocks, sums, partial[:, begin:])
+    if slots:
+        launch(True, slot_blocks, sums, partial[:, begin:])
         if with_gradient:
             block = (of_hubs["BLOCK_ROWS"], of_hubs["BLOCK_WIDTH"])
             add_up_hubs(pairs_rowptr, sums, starts, gradient, pairs, chunk, *block, add=drawn is None)
@@ -365,19 +365,19 @@ def ahead_of_time() -> list[tuple]:
         for width in (64, 256, 512, 1024):
             for drawn, hubs in itertools.product((False, True), repeat=2):
                 blocks = pair_blocks(1, width, hubs, sums, "cuda")
-                # Of one sample with self-loops. Triton compiles a number that is 1 into the kernel; several tiles stay
-                # a number.
+                # For one sample with self-loops. Triton compiles an integer of 1 into the kernel, so one tile is a
+                # constant.
                 constants = dict.fromkeys(("samples", "self_loops"), 1)
                 constants |= {"tiles": 1} if width <= blocks["BLOCK_WIDTH"] else {}
                 constants |= {"DRAWN": drawn, "HUBS": hubs, "WITH_GRADIENT": True, "CHUNK": HUB, **blocks}
-                own = {"z": f"*{element}", "gradient": f"*{wide}"}
+                tensors = {"z": f"*{element}", "gradient": f"*{wide}"}
                 label = f"{element} width {width}{', drawn' if drawn else ''}{', hubs' if hubs else ''}"
-                entries.append(compiled_as(label, pair_kernel, constants, types | own))
+                entries.append(compiled_as(label, pair_kernel, constants, types | tensors))
             if element == wide:
-                own = dict.fromkeys(("partial", "out"), f"*{element}") | {"rows": "i32"}
+                tensors = dict.fromkeys(("partial", "out"), f"*{element}") | {"rows": "i32"}
                 for drawn in (False, True):
                     constants = {"ADD": not drawn, "CHUNK": HUB}
                     constants |= {"BLOCK_ROWS": blocks["BLOCK_ROWS"], "BLOCK_COLS": blocks["BLOCK_WIDTH"]}
                     label = f"{element} width {width}{', drawn' if drawn else ''}"
-                    entries.append(compiled_as(label, hub_kernel, constants, types | own))
+                    entries.append(compiled_as(label, hub_kernel, constants, types | tensors))
     return entries

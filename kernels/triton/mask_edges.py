@@ -1,7 +1,7 @@
 """The rows of A + I without the removed edges, and the entries of D^-1/2 (A + I) D^-1/2 of what stays.
 
 Two passes over the entries: the first counts and weighs what stays of each row, the second writes it. Floor: both read
-the edge number of each entry (8 bytes) and its mark (1 byte, at a place that is random for half of the entries), the
+the edge number of each entry (8 bytes) and its mark (1 byte, at an address that is random for half of the entries), the
 second also column and weight, and it writes column and value of what stays.
 """
 
@@ -47,7 +47,7 @@ def count_kernel(
     tl.store(counts + row + 1, tl.sum(count, axis=1).to(tl.int64), mask=inside)
     if tl.program_id(0) == 0:
         tl.store(counts, 0)
-    # A row has its self-loop at least.
+    # A row has at least its self-loop.
     total = tl.where(inside, tl.sum(degree, axis=1), 1.0)
     tl.store(scale + row, 1.0 / tl.sqrt(total), mask=inside)
 
@@ -69,18 +69,18 @@ def write_kernel(
 ):
     row, begin, end = block_of_rows(rowptr, rows, BLOCK_ROWS)
     at = tl.load(new_rowptr + row, mask=row < rows, other=0)
-    own = tl.load(scale + row, mask=row < rows, other=0.0)
+    row_scale = tl.load(scale + row, mask=row < rows, other=0.0)
     for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
         entry = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
         here = stays(edge, removed, entry, entry < end[:, None])
         one = here.to(tl.int32)
-        place = at[:, None] + tl.cumsum(one, axis=1) - one
+        target = at[:, None] + tl.cumsum(one, axis=1) - one
         column = tl.load(col + entry, mask=here, other=0)
         other = tl.load(scale + column, mask=here, other=0.0)
         # Symmetric bit for bit: the product of the two scales does not depend on their order.
-        value = tl.load(weight + entry, mask=here, other=0.0) * (own[:, None] * other)
-        tl.store(new_col + place, column, mask=here)
-        tl.store(values + place, value, mask=here)
+        value = tl.load(weight + entry, mask=here, other=0.0) * (row_scale[:, None] * other)
+        tl.store(new_col + target, column, mask=here)
+        tl.store(values + target, value, mask=here)
         at += tl.sum(one, axis=1)
 
 

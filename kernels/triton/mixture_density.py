@@ -32,9 +32,9 @@ def weigh_kernel(
     block, sample = program % blocks, program // blocks
     row = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     inside = row < rows
-    # Past the end the last row once more: it is never written or counted.
+    # Past the end the last row is read again, but neither written nor counted.
     line = ((tl.minimum(row, rows - 1) * samples + sample) * components)[:, None]
-    # A number, so that it can be taken off: where all densities are 0, so are the exponentials and their sum.
+    # Finite, so that it can be subtracted: where all densities are 0, so are the exponentials and their sum.
     highest = tl.full((BLOCK_ROWS,), -1.7976931348623157e308, dtype=tl.float64)
     for start in range(0, components, BLOCK_COMPONENTS):
         component = start + tl.arange(0, BLOCK_COMPONENTS)[None, :]

@@ -1,15 +1,15 @@
 """``out [n, S, h] = activation(A dropout([X | eps_s]) W + b)`` for S draws of the noise, and the gradients of W and b.
 
-``[X | eps] W = X W_x + eps W_e`` is never joined, and A goes through each side on its own: ``P = A X W_x`` and the
+``[X | eps] W = X W_x + eps W_e`` is never joined, and A is applied to each side separately: ``P = A X W_x`` and the
 small ``A eps_s``, [n, S, c], whose product of rank c with W_e is added in the pass that ends in bias and activation.
 Without dropout the draws share P, [n, h], and backward adds up the draws before it goes through A and X.
 
-With dropout each draw has a mask of its own over the entries of X, drawn anew in backward: noisy_gcn_dropped.py.
+With dropout each draw has a separate mask over the entries of X, which backward draws again: noisy_gcn_dropped.py.
 
 Floor, without dropout: 2 nnz(X) h + 2 nnz(A) h operations, once for all draws, forward and again backward; out written
 once, and read again in backward with its gradient. With dropout, X costs S times as much, less what is dropped, and A
-works on [n, S, h]. X is by rows here however dense it is, also where a third of its entries is there, as in Photo and
-Computers: only the CPU has the dense layout.
+works on [n, S, h]. X is by rows here however dense it is, even where a third of its entries is not zero, as in Photo
+and Computers: only the CPU has the dense layout.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def noisy_gcn_backward(
     weight_wanted: bool,
     bias_wanted: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of weight, noise_weight and bias; the first and the last are empty where they are not wanted."""
+    """The gradients of weight, noise_weight and bias; the first and the last are empty where they are not computed."""
     rows, draws, width = gradient.shape
     num_columns = features.rowptr_t.numel() - 1
     noise = propagated_noise(

@@ -1,8 +1,8 @@
 """The product of X with dropout and a matrix: a part of ``noisy_gcn``.
 
-Each draw has a mask of its own over the entries of X: 64 draws in one word for each entry, which is drawn anew in
-backward. The product reads nothing for an entry that is dropped. (Drawn inside the product, the masks would take their
-counters, about a hundred instructions each, again for every tile of columns.)
+Each draw has a separate mask over the entries of X. An entry has one word for the masks of 64 draws; backward draws the
+words again. The product reads nothing for an entry that is dropped. (Drawn inside the product, the masks would cost a
+counter of about a hundred instructions for each entry and draw, again for every tile of columns.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton.language as tl
 
 from .common import OPTIONS, compiled_as
 from .common.csr_product import CHUNK, Matrix, block_sizes, launch_product
-from .common.hubs import ends_but_of_hubs, hub_segments, places_of, row_of
+from .common.hubs import ends_but_of_hubs, hub_segments, row_of, slots_of
 from .common.math import bits_of, number_of
 from .common.random import DROPOUT, happens, word_at
 
@@ -38,10 +38,10 @@ def keep_kernel(
     """Bit s % 64 of word s / 64: draw s keeps the entry. Programs: blocks of non-zeros."""
     nonzero = tl.program_id(0).to(tl.int64) * BLOCK_ENTRIES + tl.arange(0, BLOCK_ENTRIES)
     inside = nonzero < nnz
-    own = row_of(tl.minimum(nonzero, nnz - 1), rowptr, rows, search_steps)
+    line = row_of(tl.minimum(nonzero, nnz - 1), rowptr, rows, search_steps)
     other = tl.load(col + nonzero, mask=inside, other=0)
     # A row of X^T is a column of X.
-    row, column = (other, own) if TRANSPOSED else (own, other)
+    row, column = (other, line) if TRANSPOSED else (line, other)
     key = tl.load(seed)
     for first in range(0, draws, WORD):
         kept = tl.zeros_like(nonzero)
@@ -137,7 +137,7 @@ def kept_row_kernel(
     blocks = tl.cdiv(rows, BLOCK_ROWS)
     row = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column, first_draw, last_draw, target = tile_of_draws(program // blocks, draws, width, TRANSPOSED, BLOCK_COLS)
-    begin, end, wanted = ends_but_of_hubs(rowptr, row, rows, CHUNK)
+    begin, end, inside = ends_but_of_hubs(rowptr, row, rows, CHUNK)
     total = sum_kept_products(
         begin,
         end,
@@ -157,8 +157,8 @@ def kept_row_kernel(
         BLOCK_NNZ,
         BLOCK_COLS,
     )
-    wanted = wanted[:, None] & (column < width)[None, :]
-    tl.store(out + row[:, None] * out_stride + target[None, :], total, mask=wanted)
+    inside = inside[:, None] & (column < width)[None, :]
+    tl.store(out + row[:, None] * out_stride + target[None, :], total, mask=inside)
 
 
 @triton.jit
@@ -188,13 +188,13 @@ def kept_segment_kernel(
 ):
     """``segment_kernel`` of csr_product.py with the entries that each draw keeps."""
     program = tl.program_id(0).to(tl.int64)
-    places = places_of(nnz, CHUNK)
-    blocks = tl.cdiv(places, BLOCK_ROWS)
-    place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    slots = slots_of(nnz, CHUNK)
+    blocks = tl.cdiv(slots, BLOCK_ROWS)
+    slot = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column, first_draw, last_draw, target = tile_of_draws(program // blocks, draws, width, TRANSPOSED, BLOCK_COLS)
-    _, begin, end, wanted, starting = hub_segments(place, places, rowptr, rows, nnz, search_steps, CHUNK)
+    _, begin, end, used, starting = hub_segments(slot, slots, rowptr, rows, nnz, search_steps, CHUNK)
     if program < blocks:
-        tl.store(starts + place, starting, mask=place < places)
+        tl.store(starts + slot, starting, mask=slot < slots)
     total = sum_kept_products(
         begin,
         end,
@@ -214,8 +214,8 @@ def kept_segment_kernel(
         BLOCK_NNZ,
         BLOCK_COLS,
     )
-    wanted = wanted[:, None] & (column < width)[None, :]
-    tl.store(partial + place[:, None] * out_stride + target[None, :], total, mask=wanted)
+    used = used[:, None] & (column < width)[None, :]
+    tl.store(partial + slot[:, None] * out_stride + target[None, :], total, mask=used)
 
 
 def entry_blocks(device: str) -> dict[str, int]:
@@ -253,8 +253,8 @@ def drawn_words(
 def kept_product(
     matrix: Matrix, dense: torch.Tensor, out: torch.Tensor, threshold: int, scale: float, seed: torch.Tensor
 ) -> None:
-    """The product of X with dropout and a matrix, ``[cols, h]`` -> ``[n, S, h]``; or that of X^T and a matrix for each
-    draw, ``[n, S, h]`` -> ``[cols, h]``, their sum. Both contiguous.
+    """The product of X, dropped anew for each draw, with a matrix: ``[cols, h]`` -> ``[n, S, h]``. Or, with X^T, the
+    sum over the draws of the products with a matrix for each: ``[n, S, h]`` -> ``[cols, h]``. Both contiguous.
 
     Args:
         matrix: X, or its transpose.

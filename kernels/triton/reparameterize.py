@@ -1,4 +1,4 @@
-"""``mean + exp(log_var / 2) * N(0, I)`` over ``[n, J, d]``; the normal numbers are made where they are used.
+"""``mean + exp(log_var / 2) * N(0, I)`` over ``[n, J, d]``; the normal numbers are drawn where they are used.
 
 Floor: forward reads mean and log_var and writes the sample, backward reads the upstream gradient and log_var and writes
 one gradient: 4 or 8 bytes each, log_var perhaps once for all samples. An element takes a quarter of a Philox counter,

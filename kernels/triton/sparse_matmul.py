@@ -14,7 +14,7 @@ def sparse_matmul(matrix: Parts, dense: torch.Tensor) -> torch.Tensor:
     """``matrix @ dense``, of shape ``[rows, width]``, contiguous, in the dtype of the values (float32 or float64).
 
     Args:
-        matrix: row pointers and columns int64; its transpose is for the backward pass alone.
+        matrix: row pointers and columns int64; its transpose is used in the backward pass alone.
         dense: ``[cols, width]``, any strides.
     """
     return multiply_csr(matrix, dense)

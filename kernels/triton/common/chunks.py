@@ -1,4 +1,4 @@
-"""How a matrix that is too large is cut into chunks, which a library product makes and a kernel goes over in place."""
+"""Cuts a matrix that is never stored whole into chunks: a library product fills one, a kernel updates it in place."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import triton
 
 from . import INTERPRETED
 
-# A row of a chunk has a multiple of so many places, and so begins where the fast products want it.
+# The stride of a chunk's rows is a multiple of this, so that each row is aligned as the fast products require.
 UNIT = 64
 
 
 def padded(columns: int) -> int:
-    """Places of a row of a chunk."""
+    """The stride of a chunk's rows: ``columns`` rounded up to a multiple of UNIT."""
     return triton.cdiv(columns, UNIT) * UNIT
 
 
@@ -23,5 +23,5 @@ def pieces(size: int, most: int) -> list[slice]:
 
 
 def chunk_block(count: int, dtype: torch.dtype, device: str) -> int:
-    """Places of a program. On a GPU 16 of a thread in float32, 8 in float64."""
+    """Elements of a chunk for each program. On a GPU, 16 for each thread in float32 and 8 in float64."""
     return min(INTERPRETED, triton.next_power_of_2(count)) if device == "cpu" else 2**13 // dtype.itemsize

@@ -17,9 +17,9 @@ import triton.language as tl
 from seegera_fast.registry import Parts, Rows, Transposed
 
 from . import INTERPRETED, OPTIONS, compiled_as
-from .hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_places, places_of
+from .hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_slots, slots_of
 
-# A matrix by rows is the first three of each.
+# The first three elements of each are row pointers, columns and values.
 Matrix = Parts | Rows | Transposed
 
 # Non-zeros of a chunk.
@@ -78,10 +78,10 @@ def row_kernel(
     blocks = tl.cdiv(rows, BLOCK_ROWS)
     row = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
-    begin, end, wanted = ends_but_of_hubs(rowptr, row, rows, CHUNK)
+    begin, end, inside = ends_but_of_hubs(rowptr, row, rows, CHUNK)
     total = sum_products(begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS)
-    wanted = wanted[:, None] & (column < width)[None, :]
-    tl.store(out + row[:, None] * width + column[None, :], total, mask=wanted)
+    inside = inside[:, None] & (column < width)[None, :]
+    tl.store(out + row[:, None] * width + column[None, :], total, mask=inside)
 
 
 @triton.jit
@@ -90,8 +90,8 @@ def segment_kernel(
     col,
     values,
     dense,
-    partial,  # [2 * chunks, width]: only the places that have a hub are written
-    starts,  # [2 * chunks] int64: the row whose first non-zero is summed in this place, or -1
+    partial,  # [2 * chunks, width]: only the slots with a piece of a hub are written
+    starts,  # [2 * chunks] int64: the row whose first non-zero is summed in this slot, or -1
     rows,
     nnz,
     width,
@@ -102,19 +102,17 @@ def segment_kernel(
     BLOCK_NNZ: tl.constexpr,
     BLOCK_COLS: tl.constexpr,
 ):
-    """The partial sums of the hubs. Programs: for each tile of columns all blocks of places."""
+    """The partial sums of the hubs. Programs: for each tile of columns all blocks of slots."""
     program = tl.program_id(0).to(tl.int64)
-    places = places_of(nnz, CHUNK)
-    blocks = tl.cdiv(places, BLOCK_ROWS)
-    place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    slots = slots_of(nnz, CHUNK)
+    blocks = tl.cdiv(slots, BLOCK_ROWS)
+    slot = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = program // blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
-    _, begin, end, wanted, starting = hub_segments(place, places, rowptr, rows, nnz, search_steps, CHUNK)
+    _, begin, end, used, starting = hub_segments(slot, slots, rowptr, rows, nnz, search_steps, CHUNK)
     if program < blocks:
-        tl.store(starts + place, starting, mask=place < places)
+        tl.store(starts + slot, starting, mask=slot < slots)
     total = sum_products(begin, end, column, col, values, dense, width, dense_stride, BLOCK_ROWS, BLOCK_NNZ, BLOCK_COLS)
-    tl.store(
-        partial + place[:, None] * width + column[None, :], total, mask=wanted[:, None] & (column < width)[None, :]
-    )
+    tl.store(partial + slot[:, None] * width + column[None, :], total, mask=used[:, None] & (column < width)[None, :])
 
 
 def block_sizes(rows: int, width: int, device: str) -> dict[str, int]:
@@ -145,21 +143,21 @@ def launch_product(
     Args:
         row_kernel, segment_kernel: a pair that computes the same product.
         tiles: of columns, in that pair.
-        arguments: what both kernels of the pair take besides.
+        arguments: further arguments of both kernels.
     """
     rows, nnz, width = rowptr.numel() - 1, col.numel(), out.shape[1]
     if out.numel() == 0:
         return
-    places = number_of_places(nnz, CHUNK)
-    row_blocks, place_blocks = triton.cdiv(rows, blocks["BLOCK_ROWS"]), triton.cdiv(places, blocks["BLOCK_ROWS"])
+    slots = number_of_slots(nnz, CHUNK)
+    row_blocks, slot_blocks = triton.cdiv(rows, blocks["BLOCK_ROWS"]), triton.cdiv(slots, blocks["BLOCK_ROWS"])
     options = {"CHUNK": CHUNK, **OPTIONS}
     with torch.cuda.device_of(out):
         row_kernel[(row_blocks * tiles,)](rowptr=rowptr, col=col, out=out, rows=rows, **arguments, **blocks, **options)
         if nnz <= CHUNK:
             return
-        partial = out.new_empty((places, width))
-        starts = rowptr.new_empty(places)
-        segment_kernel[(place_blocks * tiles,)](
+        partial = out.new_empty((slots, width))
+        starts = rowptr.new_empty(slots)
+        segment_kernel[(slot_blocks * tiles,)](
             rowptr=rowptr,
             col=col,
             partial=partial,

@@ -1,8 +1,8 @@
 """Dropout of lines: ``out = values * scale`` where word (row, draw, column) has reached a threshold, else 0.
 
-A layer that has dropped its input does so again in backward and drops its gradient: both in one pass, which draws the
-mask once. Floor: one number read and one written per element, and a quarter of a Philox counter (about 20
-multiplications of 32 bits).
+In backward a layer drops its input again and drops the gradient as well, both in one pass, which draws the mask once.
+Floor: one number read and one written per element, and a quarter of a Philox counter (about 20 multiplications of 32
+bits).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def dropout_kernel(
     draw_stride,
     out_row_stride,
     out_draw_stride,
-    first_column,  # the column of the draw that belongs to the first number of a line
+    first_column,  # the column of the mask for the first number of a line
     threshold,
     scale,  # bits_of(1 / (1 - rate))
     GRADIENT: tl.constexpr,
@@ -39,7 +39,7 @@ def dropout_kernel(
     BLOCK_GROUPS: tl.constexpr,
 ):
     line, row, draw, group, column = block_of_lines(lines, draws, BLOCK_LINES, BLOCK_GROUPS)
-    # Whole groups of four columns are drawn, of which a line may begin within the first.
+    # Whole groups of four columns are drawn. A line may begin inside the first one.
     group += first_column // 4
     column -= first_column % 4
     inside = (line < lines)[:, None] & ((column >= 0) & (column < width))[None, :]

@@ -1,8 +1,8 @@
-"""Rows with more non-zeros than a chunk, hubs, which would hold their programs up.
+"""Hubs: rows with more non-zeros than a chunk, which would take one program too long.
 
 The non-zeros of the whole matrix are cut into chunks; each chunk that a hub touches gives a partial sum, and the hub's
 partial sums are added in the order of the chunks. A chunk is too short to hold a hub whole: a hub that touches it has
-its first non-zero (side 0) or, beginning inside it, its last one (side 1). So a chunk has two places for partial sums,
+its first non-zero (side 0) or, beginning inside it, its last one (side 1). So a chunk has two slots for partial sums,
 and nothing has to be read on the host.
 """
 
@@ -18,7 +18,7 @@ from .rows import ends_of_rows
 
 @triton.jit
 def ends_but_of_hubs(rowptr, row, rows, CHUNK: tl.constexpr):
-    """The non-zeros of each row, begin and end, and whether it is a row and no hub; a hub is empty here."""
+    """The first non-zero of each row, one past its last, and whether it is a row and not a hub. A hub is empty here."""
     begin, end = ends_of_rows(rowptr, row, rows)
     hub = end - begin > CHUNK
     return begin, tl.where(hub, begin, end), (row < rows) & ~hub
@@ -38,86 +38,86 @@ def row_of(nonzero, rowptr, rows, search_steps):
 
 
 @triton.jit
-def places_of(nnz, CHUNK: tl.constexpr):
-    """Places for the partial sums of hubs, int64."""
+def slots_of(nnz, CHUNK: tl.constexpr):
+    """The number of slots for partial sums of hubs, int64."""
     return 2 * tl.cdiv(tl.cast(nnz, tl.int64), CHUNK)
 
 
 @triton.jit
 def hub_segments(
-    place,  # [BLOCK_ROWS] int64
-    places,
+    slot,  # [BLOCK_ROWS] int64
+    slots,
     rowptr,
     rows,
     nnz,
     search_steps,
     CHUNK: tl.constexpr,
 ):
-    """The hub of each place: its row, the range of its non-zeros in the chunk, whether there is one, and the row again
-    if it begins there, else -1."""
-    first = place // 2 * CHUNK
+    """The hub of each slot: its row, the range of its non-zeros in the chunk, whether the slot has a hub, and the row
+    again where the hub begins in the slot, else -1."""
+    first = slot // 2 * CHUNK
     last = tl.minimum(first + CHUNK, nnz) - 1
-    late = place % 2 == 1
+    late = slot % 2 == 1
 
     row = row_of(tl.where(late, last, first), rowptr, rows, search_steps)
     begin = tl.load(rowptr + row)
     end = tl.load(rowptr + row + 1)
 
-    wanted = (place < places) & (end - begin > CHUNK) & ((begin > first) | ~late)
-    starting = tl.where(wanted & (begin >= first), row, -1)
+    used = (slot < slots) & (end - begin > CHUNK) & ((begin > first) | ~late)
+    starting = tl.where(used & (begin >= first), row, -1)
     begin = tl.maximum(begin, first)
-    end = tl.where(wanted, tl.minimum(end, last + 1), begin)
-    return row, begin, end, wanted, starting
+    end = tl.where(used, tl.minimum(end, last + 1), begin)
+    return row, begin, end, used, starting
 
 
 @triton.jit
 def hub_kernel(
     rowptr,
-    partial,  # [samples, places, width]
-    starts,  # [places] int64: the row that begins in a place, or -1
+    partial,  # [samples, slots, width]
+    starts,  # [slots] int64: the row that begins in a slot, or -1
     out,  # [samples, rows, width]
     rows,
     nnz,
     width,
-    ADD: tl.constexpr,  # to what is in the row
+    ADD: tl.constexpr,  # to what ``out`` holds
     CHUNK: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLS: tl.constexpr,
 ):
-    """Each place where a hub begins adds up its partial sums: its own, then those on side 0 of the later chunks.
+    """Each slot where a hub begins adds up the hub: the sum in the slot, then those on side 0 of the later chunks.
 
-    Programs: for each sample all tiles of columns, for each tile all blocks of places.
+    Programs: for each sample all tiles of columns, for each tile all blocks of slots.
     """
     program = tl.program_id(0).to(tl.int64)
-    places = places_of(nnz, CHUNK)
-    blocks, tiles = tl.cdiv(places, BLOCK_ROWS), tl.cdiv(width, BLOCK_COLS)
-    place = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    slots = slots_of(nnz, CHUNK)
+    blocks, tiles = tl.cdiv(slots, BLOCK_ROWS), tl.cdiv(width, BLOCK_COLS)
+    slot = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = program // blocks % tiles * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
     sample = program // blocks // tiles
-    partial += sample * places * width
+    partial += sample * slots * width
     out += sample * rows * width
-    row = tl.load(starts + place, mask=place < places, other=-1)
+    row = tl.load(starts + slot, mask=slot < slots, other=-1)
     begins = row >= 0
     end = tl.load(rowptr + row + 1, mask=begins, other=0)
-    later = tl.where(begins, (end - 1) // CHUNK - place // 2, 0)
+    later = tl.where(begins, (end - 1) // CHUNK - slot // 2, 0)
 
-    wanted = begins[:, None] & (column < width)[None, :]
-    total = tl.load(partial + place[:, None] * width + column[None, :], mask=wanted, other=0.0)
+    inside = begins[:, None] & (column < width)[None, :]
+    total = tl.load(partial + slot[:, None] * width + column[None, :], mask=inside, other=0.0)
     for step in range(1, tl.max(later, axis=0) + 1):
-        source = 2 * (place // 2 + step)
+        source = 2 * (slot // 2 + step)
         total += tl.load(
             partial + source[:, None] * width + column[None, :],
-            mask=wanted & (step <= later)[:, None],
+            mask=inside & (step <= later)[:, None],
             other=0.0,
         )
     target = out + row[:, None] * width + column[None, :]
     if ADD:
-        total += tl.load(target, mask=wanted, other=0.0)
-    tl.store(target, total, mask=wanted)
+        total += tl.load(target, mask=inside, other=0.0)
+    tl.store(target, total, mask=inside)
 
 
-def number_of_places(nnz: int, chunk: int) -> int:
-    """Places for the partial sums of hubs."""
+def number_of_slots(nnz: int, chunk: int) -> int:
+    """``slots_of`` on the host."""
     return 2 * triton.cdiv(nnz, chunk)
 
 
@@ -136,8 +136,8 @@ def add_up_hubs(
     """Writes the sums of the hubs into their rows of ``out``, or adds them to what is there.
 
     Args:
-        partial: ``[samples, places, width]``.
-        starts: ``[places]`` int64: the row that begins in a place, or -1.
+        partial: ``[samples, slots, width]``.
+        starts: ``[slots]`` int64: the row that begins in a slot, or -1.
         out: ``[samples, rows, width]``.
     """
     samples, rows, width = out.shape

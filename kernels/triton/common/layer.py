@@ -1,4 +1,4 @@
-"""What the layers share: bias and activation on lines, and the way back through them.
+"""What the layers share: bias and activation on lines, and their gradients.
 
 A line is what one draw of one row holds: ``[n, S, d]`` has n S lines. Floors, in numbers of n S d: ``finish`` reads
 and writes one each; ``gradient_of_sums`` reads two (one for a linear layer) and writes one, or 1 / S of it.
@@ -78,9 +78,9 @@ def gradient_kernel(
     width,  # h
     chunk_rows,  # a multiple of BLOCK_ROWS
     ACTIVATION: tl.constexpr,
-    STORED: tl.constexpr,  # of_sums is wanted
-    ADDED: tl.constexpr,  # and its draws are added up
-    SUMMED: tl.constexpr,  # partial is wanted
+    STORED: tl.constexpr,  # whether to write of_sums
+    ADDED: tl.constexpr,  # whether to add up its draws
+    SUMMED: tl.constexpr,  # whether to write partial
     BLOCK_ROWS: tl.constexpr,
     BLOCK_NOISE: tl.constexpr,
     BLOCK_COLS: tl.constexpr,
@@ -101,29 +101,29 @@ def gradient_kernel(
         for draw in range(draws):
             line = row * draws + draw
             at = line[:, None] * width + column[None, :]
-            own = tl.load(gradient + at, mask=inside, other=0.0)
+            slope = tl.load(gradient + at, mask=inside, other=0.0)
             if ACTIVATION == RELU:
                 # As torch.relu: a NaN lets it through.
-                own = tl.where(tl.load(output + at, mask=inside, other=0.0) <= 0, 0.0, own)
+                slope = tl.where(tl.load(output + at, mask=inside, other=0.0) <= 0, 0.0, slope)
             elif ACTIVATION == TANH:
                 value = tl.load(output + at, mask=inside, other=0.0)
-                own *= 1.0 - value * value
+                slope *= 1.0 - value * value
             if ADDED:
-                total += own
+                total += slope
             elif STORED and block == 0:
-                tl.store(of_sums + at, own, mask=inside)
+                tl.store(of_sums + at, slope, mask=inside)
             if SUMMED:
-                # Past the noise it is 1, which the bias meets; past the rows the gradient is 0.
+                # One column past the noise is 1, which gives the gradient of the bias; past the rows the gradient is 0.
                 given = (row < rows)[:, None] & (k < noise_dim)[None, :]
                 factor = tl.load(noise + line[:, None] * noise_dim + k[None, :], mask=given, other=1.0)
-                products += factor[:, :, None] * own[:, None, :]
+                products += factor[:, :, None] * slope[:, None, :]
         if ADDED and block == 0:
             tl.store(of_sums + row[:, None] * width + column[None, :], total, mask=inside)
     if SUMMED:
         chunk = (program % chunks).to(tl.int64)
         target = (chunk * (noise_dim + 1) + k)[:, None] * width + column[None, :]
-        wanted = (k <= noise_dim)[:, None] & (column < width)[None, :]
-        tl.store(partial + target, tl.sum(products, axis=0).to(tl.float64), mask=wanted)
+        in_tile = (k <= noise_dim)[:, None] & (column < width)[None, :]
+        tl.store(partial + target, tl.sum(products, axis=0).to(tl.float64), mask=in_tile)
 
 
 def finish_blocks(lines: int, width: int, device: str) -> dict[str, int]:
@@ -221,18 +221,18 @@ def gradient_of_sums(
     added: bool = False,
     summed: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The way back through ``finish``.
+    """The gradients of ``finish``.
 
     Args:
         gradient: of the output, ``[n, S, h]``, any strides.
         output: ``[n, S, h]``; None where the layer is linear.
         noise: contiguous ``[n, S, c]``, None for c = 0.
         added: the draws share their sums.
-        summed: the second result is wanted.
+        summed: whether to compute the second result.
 
     Returns:
         The gradient of the sums, ``[n, S, h]`` or, added up, ``[n, h]``; and ``[c + 1, h]``: the gradient of the
-        noise's weight and, in the last row, that of the bias. Empty where it is not wanted.
+        noise's weight and, in the last row, that of the bias. Empty where it is not computed.
     """
     gradient = gradient.contiguous()
     rows, draws, width = gradient.shape
@@ -243,7 +243,7 @@ def gradient_of_sums(
     if not (stored or summed):
         return of_sums, gradient.new_empty((0, width))
     if noise is None and not added:
-        # Each line for itself.
+        # Each line separately.
         rows, draws = rows * draws, 1
     if gradient.numel() == 0:
         return of_sums, gradient.new_zeros((noise_dim + 1 if summed else 0, width))

@@ -42,5 +42,5 @@ def grid_of_lines(lines: int, width: int, blocks: dict[str, int]) -> tuple[int]:
 
 
 def with_contiguous_lines(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, copied only where the numbers of a line are not side by side."""
+    """The tensor, copied only where its lines are not contiguous."""
     return tensor if tensor.shape[2] <= 1 or tensor.stride(2) == 1 else tensor.contiguous()

@@ -1,4 +1,4 @@
-"""Elementary functions in a kernel, on float32 and float64 blocks, and numbers on their way into one.
+"""Elementary functions in a kernel, on float32 and float64 blocks, and how float64 arguments are passed to it.
 
 The polynomials are those of kernels/cpu/common/math.h. They cost multiply-adds alone, where a logarithm or a sine of
 CUDA's library costs branches and, for the sine, memory.
@@ -25,7 +25,7 @@ def number_of(bits, dtype: tl.constexpr):
 
 @triton.jit
 def exponential(x):
-    """``exp(x)``, to the last places however large ``x`` is: a GPU's own float32 one loses as many as ``x`` has."""
+    """``exp(x)``, accurate to the last digits however large ``x`` is, unlike the float32 ``exp`` of a GPU."""
     if x.dtype == tl.float64:
         result = tl.exp(x)
     else:
@@ -44,11 +44,11 @@ def exponential(x):
 
 @triton.jit
 def inverse_deviation(log_var):
-    """1 / sigma = exp(-log_var / 2), and where it is at its most and does not depend on log_var.
+    """1 / sigma = exp(-log_var / 2), and a mask of where it is cut off and does not depend on log_var.
 
-    Its square may be beyond the type where it is not, so the densities square the standardized differences. There a
-    sigma below exp(-80), exp(-560) in float64, counts as that: a number still, and so is its product with a
-    difference of up to 6,000.
+    Its square may overflow where it does not, so the densities square the standardized differences. A sigma below
+    exp(-80), or exp(-560) in float64, counts as that bound: then 1 / sigma is finite, and so is its product with
+    a difference of up to 6,000.
     """
     most: tl.constexpr = 80.0 if log_var.dtype == tl.float32 else 560.0
     beyond = -0.5 * log_var > most
@@ -57,7 +57,7 @@ def inverse_deviation(log_var):
 
 @triton.jit
 def log_one_plus(e):
-    """``log(1 + e)`` for ``0 <= e <= 1``, to the last places however small ``e`` is."""
+    """``log(1 + e)`` for ``0 <= e <= 1``, accurate to the last digits however small ``e`` is."""
     if e.dtype == tl.float64:
         # 2 atanh(s) with s = e / (2 + e).
         s = e / (e + 2.0)
@@ -96,14 +96,14 @@ def softplus_sigmoid(s):
 
 @triton.jit
 def softplus(s):
-    """``softplus_sigmoid`` without the second; the compiler drops what only that needs."""
+    """``softplus_sigmoid`` without the derivative; the compiler removes what only that needs."""
     value, _ = softplus_sigmoid(s)
     return value
 
 
 @triton.jit
 def tanh(x):
-    """The hyperbolic tangent, to the last places near 0 too."""
+    """The hyperbolic tangent, accurate to the last digits near 0 too."""
     square = x * x
     if x.dtype == tl.float64:
         p = square * -1.6072581641171246e-05 + 7.714439437551245e-05

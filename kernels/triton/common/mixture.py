@@ -1,7 +1,7 @@
 """Normal log densities of samples under their components: what mixture_density and component_log_density share.
 
-Sample j of a row has K + 1 components: the K extra draws of the means, then its own, draw K + j. A pair is a sample
-with one of its components; J (K + 1) of them a row.
+Sample j of a row has K + 1 components: the K extra draws of the means, then draw K + j. A pair is a sample with one
+of its components; a row has J (K + 1) of them.
 
 Floor: memory. A row is (J + (K + J) + V) d numbers, V the draws of log_var (1 or K + J). Forward reads it once;
 backward reads it once more and writes as much. A program goes through all pairs of its rows, so that what it reads more
@@ -73,9 +73,9 @@ def coefficient(weights, upstream, row, inside, sample, component, samples, comp
 
 
 @triton.jit
-def standardized(difference, deviation, own):
-    """``difference * deviation``, or 0 where its coefficient is 0: there it may be infinite."""
-    return tl.where(own != 0.0, difference, 0.0) * deviation
+def standardized(difference, deviation, factor):
+    """``difference * deviation``, or 0 where its coefficient is 0: it may be infinite there."""
+    return tl.where(factor != 0.0, difference, 0.0) * deviation
 
 
 @triton.jit
@@ -97,7 +97,7 @@ def gradient_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLS: tl.constexpr,
 ):
-    """Programs: for each tile of columns all blocks of rows. The pairs are gone through twice: by samples, by draws."""
+    """Programs: for each tile of columns all blocks of rows. Goes over the pairs twice, by samples and by draws."""
     program = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(rows, BLOCK_ROWS)
     row = program % blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -116,8 +116,8 @@ def gradient_kernel(
             mean = tl.load(means + (row * draws + draw)[:, None] * width + column, mask=mask, other=0.0)
             at = (row * variances + variance)[:, None] * width + column
             deviation, _ = inverse_deviation(tl.load(log_var + at, mask=mask, other=0.0))
-            own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-            total -= own * standardized(sample_value - mean, deviation, own) * deviation
+            factor = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
+            total -= factor * standardized(sample_value - mean, deviation, factor) * deviation
         tl.store(z_out + z_at, total, mask=mask)
 
     for variance in range(variances):
@@ -130,18 +130,18 @@ def gradient_kernel(
             mean_at = (row * draws + draw)[:, None] * width + column
             mean = tl.load(means + mean_at, mask=mask, other=0.0)
             total = tl.zeros((BLOCK_ROWS, BLOCK_COLS), dtype=z.dtype.element_ty)
-            # An extra draw is a component of every sample, a sample's own of that one.
+            # An extra draw is a component of every sample, draw K + j of sample j alone.
             begin = tl.maximum(draw - extra, 0)
             end = tl.where(draw < extra, samples, begin + 1)
             for sample in range(begin, end):
                 sample_value = tl.load(z + (row * samples + sample)[:, None] * width + column, mask=mask, other=0.0)
                 component = tl.minimum(draw, extra)
-                own = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-                difference = standardized(sample_value - mean, deviation, own)
-                pull = own * difference
+                factor = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
+                difference = standardized(sample_value - mean, deviation, factor)
+                pull = factor * difference
                 total += pull
-                slope += pull * difference - own
-                counted += own
+                slope += pull * difference - factor
+                counted += factor
             tl.store(means_out + mean_at, total * deviation, mask=mask)
         tl.store(log_var_out + log_var_at, 0.5 * tl.where(at_most, -counted, slope), mask=mask)
 

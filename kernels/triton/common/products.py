@@ -1,4 +1,4 @@
-"""Products of torch (cuBLAS on a GPU) into memory that is there. Sums of float16 and bfloat16 are taken in float32."""
+"""Products of torch (cuBLAS on a GPU) into existing tensors. Sums of float16 and bfloat16 are taken in float32."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None
 
 
 def multiply_add(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, factor: float, first: bool) -> None:
-    """``out += factor * left @ right``; the first time without what ``out`` holds."""
+    """``out += factor * left @ right``. ``first``: overwrites what ``out`` holds."""
     beta = 0 if first else 1
     if out.dtype == left.dtype:
         torch.addmm(out, left, right, beta=beta, alpha=factor, out=out)
@@ -26,7 +26,7 @@ def multiply_add(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, 
 
 
 def at_once(device: torch.device, *calls: Callable[[], None]) -> None:
-    """Products that need nothing of each other. A GPU runs the first beside the others: one alone may not fill it."""
+    """Runs independent products. A GPU runs the first beside the others, since one alone may not fill it."""
     if device.type == "cpu" or len(calls) < 2:
         for call in calls:
             call()
@@ -45,9 +45,9 @@ def at_once(device: torch.device, *calls: Callable[[], None]) -> None:
 
 @functools.lru_cache
 def stream_beside(stream: torch.cuda.Stream) -> torch.cuda.Stream:
-    """A second stream, always the same of a stream: the library keeps memory for each one.
+    """The second stream of a stream. It stays the same, since the library keeps memory for each stream.
 
-    One for all streams would draw what others launch into a recording. torch has 32 to give: where it is another's too,
-    the two wait for each other.
+    One second stream for all would record what others launch during a graph capture. torch has a pool of 32 streams:
+    where the second one is another's as well, the two wait for each other.
     """
     return torch.cuda.Stream(stream.device)

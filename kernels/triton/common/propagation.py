@@ -12,7 +12,7 @@ from .csr_product import Matrix, multiply_csr
 def propagated(matrix: Matrix | None, dense: torch.Tensor) -> torch.Tensor:
     """``matrix @ dense`` for ``[cols, ...]``; ``dense`` itself where there is no matrix.
 
-    Where Triton is not forced, the product of the CUDA library is taken, as by ``ops.sparse_matmul``: on an H200 a half
+    Unless Triton is forced, the product of the CUDA library is used, as by ``ops.sparse_matmul``: on an H200 a half
     to a third of the time of Triton's.
     """
     if matrix is None:
@@ -21,7 +21,7 @@ def propagated(matrix: Matrix | None, dense: torch.Tensor) -> torch.Tensor:
     lines = dense.reshape(dense.shape[0], dense.shape[1:].numel())
     backend = running.get()
     if backend is not None and backend.steps is not None:
-        # The transpose would serve backward alone.
+        # The transpose is used in the backward pass alone.
         product = OPERATORS["sparse_matmul"](backend.steps, matrix=Parts(*rows, *rows), dense=lines)
     else:
         product = multiply_csr(rows, lines)

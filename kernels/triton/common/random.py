@@ -57,8 +57,8 @@ def block_words(seed, stream, row, draw, group):
 def word_at(seed, stream, row, draw, column):
     """The word, uint32, of each (row, draw, column): integers whose shapes broadcast."""
     first, second, third, fourth = words_at(seed, stream, row, draw, column // 4)
-    place = column % 4
-    return tl.where(place < 2, tl.where(place == 0, first, second), tl.where(place == 2, third, fourth))
+    lane = column % 4
+    return tl.where(lane < 2, tl.where(lane == 0, first, second), tl.where(lane == 2, third, fourth))
 
 
 @triton.jit

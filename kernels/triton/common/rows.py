@@ -1,4 +1,4 @@
-"""The rows of a CSR matrix. A program takes a block of them, a few non-zeros of each at a time."""
+"""The rows of a CSR matrix. A program takes a block of rows, a few non-zeros of each at a time."""
 
 from __future__ import annotations
 
