@@ -59,7 +59,7 @@ class Transposed(NamedTuple):
 
 
 # The words for a matrix in a definition, and the type of such an argument in a kernel's launcher.
-MATRICES: dict[str, type] = {"Matrix": Parts, "Sparse": Parts, "Rows": Rows, "Transposed": Transposed}
+MATRICES: dict[str, type] = {"Matrix": Parts, "Rows": Rows, "Transposed": Transposed}
 
 
 class Argument(NamedTuple):
@@ -94,10 +94,10 @@ class Operator:
     The functions ``fake``, ``backward`` and ``saved`` are called with what their parameters are named after.
 
     Args:
-        definition: ``name(arguments) -> results``, in torch's schema language with five more types. ``Matrix m`` is a
-            sparse matrix with its transpose, in the layout that the backend computes with. ``Sparse m`` is the same,
-            always by rows. ``Rows m`` is only the matrix, ``Transposed m`` only the transpose. ``Constant t`` is a
-            tensor without a gradient. Results are named too. Only the first result is differentiable.
+        definition: ``name(arguments) -> results``, in torch's schema language with four more types. ``Matrix m`` is a
+            sparse matrix with its transpose, in the layout that the backend computes with. ``Rows m`` is only the
+            matrix, ``Transposed m`` only the transpose, both by rows. ``Constant t`` is a tensor without a gradient.
+            Results are named too. Only the first result is differentiable.
         columns: names of the backends that have a kernel in the source tree.
         fake: arguments -> empty tensors with the shapes and dtypes of the results.
         backward: None: the operator is not differentiable. Otherwise either an operator whose results are the gradients
