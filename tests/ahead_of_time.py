@@ -28,9 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("resources.json")
 ARCHITECTURES = ("sm_80", "sm_90")
 CUDA_SOURCES = {path.stem: path for path in sorted((ROOT / "kernels" / "cuda").glob("*.cu"))}
-_TRITON = sorted(path.stem for path in (ROOT / "kernels" / "triton").glob("*.py") if path.stem != "__init__")
 # The kernels of a part, <operation>_<part>.py, are listed by the operation.
-TRITON_MODULES = tuple(name for name in _TRITON if not any(name.startswith(f"{other}_") for other in _TRITON))
+_OPERATIONS = {path.stem for path in (ROOT / "seegera_fast" / "ops").glob("*.py")}
+TRITON_MODULES = tuple(sorted(_OPERATIONS & {path.stem for path in (ROOT / "kernels" / "triton").glob("*.py")}))
 
 # The largest shared memory of a block, in bytes, on the cards with the least of it, sm_86, sm_89 and sm_120: 99 of the
 # 100 KB of a multiprocessor. The architectures above have 163 and 227 KB, so they would not show what such a card
