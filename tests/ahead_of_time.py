@@ -30,7 +30,8 @@ ARCHITECTURES = ("sm_80", "sm_90")
 CUDA_SOURCES = {path.stem: path for path in sorted((ROOT / "kernels" / "cuda").glob("*.cu"))}
 # The kernels of a part, <operation>_<part>.py, are listed by the operation.
 _OPERATIONS = {path.stem for path in (ROOT / "seegera_fast" / "ops").glob("*.py")}
-TRITON_MODULES = tuple(sorted(_OPERATIONS & {path.stem for path in (ROOT / "kernels" / "triton").glob("*.py")}))
+_LAUNCHERS = {path.stem for path in (ROOT / "kernels" / "triton").glob("*.py")}
+TRITON_MODULES = tuple(sorted(_OPERATIONS & _LAUNCHERS - {"__init__"}))
 
 # The largest shared memory of a block, in bytes, on the cards with the least of it, sm_86, sm_89 and sm_120: 99 of the
 # 100 KB of a multiprocessor. The architectures above have 163 and 227 KB, so they would not show what such a card
