@@ -8,6 +8,8 @@ DATA ?= digits
 PYTHON ?=
 ARGS ?=
 JOBS ?= 2
+# What `make test` leaves to `make test-device`. `make check` runs both at once.
+MARKED = -m 'not device'
 comma := ,
 
 # Tests run in several processes. Each has one thread, unless a test asks for more.
@@ -35,7 +37,7 @@ help:
 	@echo 'make test-kernels     the kernel tests on the base instruction set, and on Triton'"'"'s interpreter'
 	@echo 'make test-device      what the GPU kernels take, compiled without a GPU, and a rehearsal of bench/device.sh'
 	@echo 'make bench            set up, then run the benchmarks and print their table'
-	@echo 'make check            all that CI runs: lint, native, site, test-kernels, test-device, test'
+	@echo 'make check            all that CI runs: lint, native, site, test-kernels, test with test-device'
 	@echo 'make lint             ruff and clang-format, changing nothing; make format lets them change files'
 	@echo 'make native           build the native libraries in place and say which backends are available'
 	@echo 'make sanitize         build with the address and undefined-behaviour sanitizers, run the CPU kernel tests under them'
@@ -53,7 +55,7 @@ run: $(VENV)/.installed $(VENV)/.native
 	@$(PHASE) 'training on $(DATA)' $(PY) -m seegera_fast train --data $(DATA) --out runs/$(DATA) $(ARGS)
 
 test: $(VENV)/.extra-test $(VENV)/.native
-	@$(PHASE) tests $(PYTEST) -m 'not device' tests $(ARGS)
+	@$(PHASE) tests $(PYTEST) $(MARKED) tests $(ARGS)
 
 # Tests that run the same lines of Python for every instruction set.
 FOR_ANY_ISA = operators_are_sound or compiles_whole or second_derivatives or no_gradient_wanted or inductor
@@ -78,8 +80,7 @@ check: $(VENV)/.extra-test,lint,docs
 	@$(MAKE) --no-print-directory native
 	@$(MAKE) --no-print-directory site
 	@$(MAKE) --no-print-directory test-kernels
-	@$(MAKE) --no-print-directory test-device
-	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test MARKED=
 
 lint: $(VENV)/.extra-lint
 	@$(PHASE) 'ruff check' ruff check .
