@@ -249,7 +249,8 @@ def forced() -> Backend | None:
     """The backend of the innermost ``use_backend`` block; None: not in a block."""
     if torch.compiler.is_dynamo_compiling():
         return None if _forced_when_compiling is None else NAMED[_forced_when_compiling]
-    return next((block.backend for block in reversed(_blocks.get()) if block.active), None)
+    blocks = _blocks.get()
+    return next((block.backend for block in reversed(blocks) if block.active), None) if blocks else None
 
 
 def choose(operation: str, device: torch.device) -> Backend:
@@ -267,10 +268,10 @@ def choose(operation: str, device: torch.device) -> Backend:
         if backend is not REFERENCE:
             _check_forced(backend, operation, device)
         return backend
-    written = [backend for backend in AUTOMATIC if backend.has(operation) and backend.takes(device)]
-    for backend in written:
-        if backend.missing is None:
+    for backend in AUTOMATIC:
+        if backend.missing is None and backend.has(operation) and backend.takes(device):
             return backend
+    written = [backend for backend in AUTOMATIC if backend.has(operation) and backend.takes(device)]
     if written and device.type == "cpu":
         _warn_once()
     elif written:

@@ -126,6 +126,13 @@ class Operator:
         self.columns = columns
         self._plan = tuple((argument.name, argument.word) for argument in self.arguments)
         self._flat = tuple(name for argument in self.arguments for name in argument.flat)
+        # Where each argument is among torch's, worked out once: a step calls some fifty operators.
+        slices, start = [], 0
+        for argument in self.arguments:
+            stop = start + len(argument.flat)
+            slices.append((argument.name, MATRICES.get(argument.word), start, stop))
+            start = stop
+        self._slices = tuple(slices)
         self._fake = self.by_name(fake, "fake", {argument.name for argument in self.arguments})
         self._overloads: dict[str, Any] = {}
         self.derivative = None if backward is None else Derivative(self, backward, saved or {})
@@ -165,8 +172,11 @@ class Operator:
         Raises:
             TypeError: an argument is missing or unknown.
         """
-        if len(given) != len(self._plan) or any(name not in given for name, _ in self._plan):
+        if len(given) != len(self._plan):
             self._refuse(given)
+        for name, _ in self._plan:
+            if name not in given:
+                self._refuse(given)
         values: list[Any] = []
         for name, word in self._plan:
             value = given[name]
@@ -182,14 +192,11 @@ class Operator:
 
     def named(self, given: tuple[Any, ...], more: Mapping[str, Any]) -> dict[str, Any]:
         """Converts the arguments of torch's schema to named arguments; a matrix becomes one argument, or None."""
-        flat = dict(zip(self._flat, given, strict=False), **more)
+        flat = (*given, *(more[name] for name in self._flat[len(given) :])) if more else given
         found: dict[str, Any] = {}
-        for argument in self.arguments:
-            values = [flat[name] for name in argument.flat]
-            if not argument.is_matrix:
-                found[argument.name] = values[0]
-            else:
-                found[argument.name] = None if values[0] is None else MATRICES[argument.word](*values)
+        for name, matrix, start, stop in self._slices:
+            value = flat[start]
+            found[name] = value if matrix is None or value is None else matrix(*flat[start:stop])
         return found
 
     def by_name(self, function: Callable[..., Any], what: str, known: set[str]) -> Callable[[Mapping[str, Any]], Any]:
@@ -247,12 +254,11 @@ class Derivative:
         self.gradient = backward if isinstance(backward, Operator) else None
         given = {argument.name for argument in operator.arguments} | set(operator.results)
         self.derived = {name: operator.by_name(function, f"saved[{name!r}]", given) for name, function in saved.items()}
-        self.starts, start = {}, 0
-        for argument in operator.arguments:
-            if argument.word == "Tensor":
-                self.starts[argument.name] = start
-            start += len(argument.flat)
-        self.count = start
+        starts = {name: start for name, _, start, _ in operator._slices}
+        self.starts = {
+            argument.name: starts[argument.name] for argument in operator.arguments if argument.word == "Tensor"
+        }
+        self.count = len(operator._flat)
         offered = tuple(backward.results if self.gradient else backward)
         if {*offered} != {*self.starts}:
             raise TypeError(
@@ -323,7 +329,8 @@ class Derivative:
                 made = {name: function(known) for name, function in self.functions.items() if needed[name]}
             for name, start in self.starts.items():
                 if needed[name]:
-                    found[start] = made[name].to(ctx.dtypes[name])
+                    gradient, dtype = made[name], ctx.dtypes[name]
+                    found[start] = gradient if gradient.dtype == dtype else gradient.to(dtype)
             return tuple(found)
 
         return run
