@@ -1,6 +1,23 @@
 """Explains failed assertions of the helper modules too, and says which tests share a process."""
 
+import os
+import random
+
 import pytest
+
+try:
+    import hypothesis
+except ImportError:
+    # The tests of the kernels need no hypothesis. bench/device.sh runs them where it may not be installed.
+    hypothesis = None
+
+# Profiles of the property tests. `make test` takes a few examples of each property, `make check` many. The seed of the
+# examples is printed; --hypothesis-seed=NUMBER repeats a run, and a failure prints the line that repeats it alone.
+PROPERTIES = {"deadline": None, "print_blob": True, "database": None}
+if hypothesis is not None:
+    hypothesis.settings.register_profile("quick", max_examples=25, **PROPERTIES)
+    hypothesis.settings.register_profile("long", max_examples=400, **PROPERTIES)
+    hypothesis.settings.load_profile("quick")
 
 pytest.register_assert_rewrite("cases", "contract", "slow", "tolerances")
 
@@ -13,6 +30,17 @@ TOGETHER = (
     "test_triton_common.py",
     "test_triton_sparse_matmul.py",
 )
+
+
+def pytest_configure(config):
+    """Chooses the seed of the property tests: a new one for each long run, but one for all runs of CI."""
+    if hypothesis is not None and config.getoption("--hypothesis-seed") is None:
+        new = config.getoption("--hypothesis-profile") == "long" and not os.environ.get("CI")
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32) if new else 0)
+
+
+def pytest_report_header(config):
+    return f"properties: --hypothesis-seed={config.getoption('--hypothesis-seed', None)}"
 
 
 @pytest.hookimpl(optionalhook=True)

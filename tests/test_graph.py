@@ -144,7 +144,6 @@ def test_nothing_in_it(shape):
     assert matrix.to_scipy().shape == shape
 
 
-@hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(
     npst.arrays(
         np.float64,
@@ -728,7 +727,6 @@ def test_weights_of_a_directed_graph_and_of_repeated_edges():
     assert graph.propagation.to_dense()[0, 1] == pytest.approx(5 / 6)
 
 
-@hypothesis.settings(max_examples=50, deadline=None)
 @hypothesis.given(st.integers(1, 8), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20))
 def test_any_list_of_pairs_becomes_a_simple_graph(n, pairs):
     pairs = [(i % n, k % n) for i, k in pairs]

@@ -5,7 +5,7 @@ import math
 import pytest
 import slow
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tolerances import assert_same_bits
 
@@ -34,7 +34,6 @@ def test_known_answers(counter, key, result):
     assert slow.philox(parsed(counter), parsed(key)) == parsed(result)
 
 
-@settings(max_examples=30, deadline=None)
 @given(SEEDS, st.integers(0, 5), st.integers(0, 2**62), st.integers(0, 2**24 - 1), st.integers(0, 2**32 - 1))
 def test_words_are_at_their_address(seed, stream, row, draw, group):
     got = random.words_at(torch.tensor([seed]), stream, row, draw, group).reshape(4).tolist()
@@ -51,7 +50,6 @@ def test_streams_have_numbers_of_their_own():
     assert len(set(drawn)) == 6
 
 
-@settings(max_examples=30, deadline=None)
 @given(SEEDS, st.integers(0, 5), st.integers(0, 3), st.integers(0, 11))
 def test_a_part_of_a_draw_is_a_corner_of_the_whole(seed, rows, draws, columns):
     whole = random.words(torch.tensor([seed]), random.NOISE, 6, 4, 12)
@@ -71,7 +69,6 @@ def test_words_are_uniform():
         assert abs(((words >> bit) & 1).double().mean() - 0.5) < 5 * 0.5 / math.sqrt(count), bit
 
 
-@settings(max_examples=40, deadline=None)
 @given(SEEDS, st.integers(1, 2**62))
 def test_integers_are_the_high_half_of_a_product(seed, below):
     got = random.integers(torch.tensor([seed]), random.NEGATIVES, 5, below)
@@ -137,7 +134,6 @@ def test_derived_seeds_are_splitmix64():
     assert [derive_seed(1234567, step) % 2**64 for step in range(4)] == published
 
 
-@settings(max_examples=50, deadline=None)
 @given(SEEDS, st.lists(st.integers(0, 100000), max_size=4))
 def test_derived_seeds_of_a_number_and_a_tensor(seed, path):
     number = derive_seed(seed, *path)

@@ -5,7 +5,7 @@ import bisect
 import cases
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from seegera_fast import Graph, SparseMatrix
@@ -27,7 +27,6 @@ def graphs(draw):
     return Graph.from_edge_index(torch.cat([index, index.flip(0)], dim=1), num_nodes=n)
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_non_edges_of_small_graphs(graph):
     non_edges = graph.adjacency.non_edges
@@ -69,7 +68,6 @@ def test_non_edges_beyond_32_bits():
         assert not (i % 3 == 0 and k == i + 1)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 7), st.integers(1, 7), st.data())
 def test_zero_entries_of_small_matrices(rows, columns, data):
     present = data.draw(st.lists(st.booleans(), min_size=rows * columns, max_size=rows * columns))

@@ -11,7 +11,7 @@ import cases
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 from tolerances import assert_close, assert_same_bits
@@ -98,7 +98,6 @@ def test_link_split_is_exact(valid, test):
     assert split.train.num_nodes == graph.num_nodes
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.sampled_from(all_pairs(n) or [(0, 0)])))),
     st.floats(0, 0.99),
