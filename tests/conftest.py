@@ -11,12 +11,13 @@ except ImportError:
     # The tests of the kernels need no hypothesis. bench/device.sh runs them where it may not be installed.
     hypothesis = None
 
-# Profiles of the property tests. `make test` takes a few examples of each property, `make check` many. The seed of the
-# examples is printed; --hypothesis-seed=NUMBER repeats a run, and a failure prints the line that repeats it alone.
+# Profiles of the property tests. `make test` takes a few examples of each property, `make check` many, `make fuzz` very
+# many. The seed of the examples is printed; --hypothesis-seed=NUMBER repeats a run, and a failure prints the line that
+# repeats it alone.
 PROPERTIES = {"deadline": None, "print_blob": True, "database": None}
 if hypothesis is not None:
-    hypothesis.settings.register_profile("quick", max_examples=25, **PROPERTIES)
-    hypothesis.settings.register_profile("long", max_examples=400, **PROPERTIES)
+    for profile, examples in (("quick", 25), ("long", 400), ("fuzz", 4000)):
+        hypothesis.settings.register_profile(profile, max_examples=examples, **PROPERTIES)
     hypothesis.settings.load_profile("quick")
 
 pytest.register_assert_rewrite("cases", "contract", "slow", "tolerances")
@@ -35,7 +36,7 @@ TOGETHER = (
 def pytest_configure(config):
     """Chooses the seed of the property tests: a new one for each long run, but one for all runs of CI."""
     if hypothesis is not None and config.getoption("--hypothesis-seed") is None:
-        new = config.getoption("--hypothesis-profile") == "long" and not os.environ.get("CI")
+        new = config.getoption("--hypothesis-profile") not in (None, "quick") and not os.environ.get("CI")
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32) if new else 0)
 
 
