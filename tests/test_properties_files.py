@@ -1,5 +1,6 @@
 """Damaged files: each is read, or refused by an error that names it, without memory for what it only declares."""
 
+import contextlib
 import json
 import resource
 import warnings
@@ -175,11 +176,23 @@ def replaced(value, path, new):
     return value
 
 
+@contextlib.contextmanager
+def little_memory():
+    """Ends a request for much memory with a MemoryError, instead of the machine's end."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 4 * MOST_MEMORY, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
 def read_or_refused(read, path):
     """Reads a file, which may be refused by an error that names it; checks the memory that was taken."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     error = None
-    with warnings.catch_warnings():
+    with little_memory(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             read(path)
