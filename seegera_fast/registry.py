@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from . import transforms
 from .backends import BACKENDS, Backend
 from .sparse_matrix import SparseMatrix
 
@@ -107,6 +108,8 @@ class Operator:
             ``call(name, **arguments)`` runs an operator on the backend of the forward pass.
         saved: name -> function that computes what is saved for backward under that name, from arguments and results.
             Arguments and results that backward names are saved as they are.
+        draws: argument -> its axis of draws, and the axis of each result, where each draw is computed on its own.
+            torch.vmap over such arguments is one call with more draws; over others, calls run one after the other.
 
     Raises:
         TypeError: a function names what the definition does not have, or a gradient is missing, or is of an argument
@@ -121,6 +124,7 @@ class Operator:
         fake: Callable[..., Any],
         backward: Operator | Mapping[str, Callable[..., torch.Tensor]] | None = None,
         saved: Mapping[str, Callable[..., Any]] | None = None,
+        draws: tuple[Mapping[str, int], tuple[int, ...]] = ({}, ()),
     ) -> None:
         self.name, self.arguments, self.results = _parse(definition)
         self.columns = columns
@@ -135,6 +139,9 @@ class Operator:
         self._slices = tuple(slices)
         self._fake = self.by_name(fake, "fake", {argument.name for argument in self.arguments})
         self._overloads: dict[str, Any] = {}
+        self._transformed: dict[str, type[torch.autograd.Function]] = {}
+        self.check_names(draws[0], "draws", {argument.name for argument in self.arguments})
+        self._draws = draws
         self.derivative = None if backward is None else Derivative(self, backward, saved or {})
         chosen = [backend for backend in BACKENDS if backend.name in columns]
         for overload in dict.fromkeys(backend.overload for backend in chosen):
@@ -145,6 +152,7 @@ class Operator:
 
     def _define(self, overload: str) -> None:
         suffix = "" if overload == "default" else f".{overload}"
+        keep, backward = None, _no_second(self.name)
         arguments = ", ".join(argument.schema for argument in self.arguments)
         results = ", ".join("Tensor" for _ in self.results)
         results = results if len(self.results) == 1 else f"({results})"
@@ -155,8 +163,19 @@ class Operator:
             keep, backward = self.derivative.setup_context, self.derivative.backward(overload)
             torch.library.register_autograd(qualified, backward, setup_context=keep, lib=LIBRARY)
         elif self.name.endswith("_backward"):
-            torch.library.register_autograd(qualified, _no_second(self.name), lib=LIBRARY)
+            torch.library.register_autograd(qualified, backward, lib=LIBRARY)
         self._overloads[overload] = getattr(getattr(torch.ops.seegera_fast, self.name), overload)
+        starts = {name: start for name, _, start, _ in self._slices}
+        axes = {starts[name]: axis for name, axis in self._draws[0].items()}
+        self._transformed[overload] = transforms.function_of(
+            self.name,
+            lambda *flat: self._overloads[overload](*flat),
+            lambda *flat: self._dispatch(overload, flat),
+            keep,
+            backward,
+            axes,
+            self._draws[1] or None,
+        )
 
     def __call__(self, backend: Backend, **given: Any) -> Any:
         """Runs the operator on a backend. A matrix is a SparseMatrix, or the Parts that a launcher was given."""
@@ -164,7 +183,12 @@ class Operator:
 
     def run(self, backend: Backend, flat: tuple[Any, ...]) -> Any:
         """Runs the overload that a backend implements, on the arguments of torch's schema."""
-        return self._overloads[backend.overload](*flat)
+        return self._dispatch(backend.overload, flat)
+
+    def _dispatch(self, overload: str, flat: tuple[Any, ...]) -> Any:
+        if transforms.active():
+            return self._transformed[overload].apply(*flat)
+        return self._overloads[overload](*flat)
 
     def flat(self, backend: Backend, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Converts named arguments to the arguments of torch's schema, in order.
@@ -389,7 +413,7 @@ def _caller(overload: str) -> Callable[..., Any]:
 
 
 def _no_second(name: str) -> Callable[..., Any]:
-    """The ``backward`` of an operator that is itself a gradient. It raises, since there is no second derivative."""
+    """The ``backward`` of an operator without a derivative, such as one that is itself a gradient. It raises."""
     operation = name.removesuffix("_backward")
 
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

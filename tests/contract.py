@@ -550,6 +550,41 @@ class Operation:
     test_second_derivatives_are_right_or_refused.compiled_only = True
     test_second_derivatives_are_right_or_refused.case_set = "typical"
 
+    @pytest.mark.filterwarnings("error:There is a performance drop")
+    def test_torch_func(self, column, case):
+        """torch.func.vjp gives the gradients of backward, and torch.vmap of either is as many calls."""
+        arguments = converted(self.cases[case](), torch.float32, column.device)
+        leaves = self.leaves(arguments)
+        if not leaves:
+            return
+
+        direction = upstream(self.on(column)(**arguments))
+
+        def gradients(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            output, pull = torch.func.vjp(
+                lambda *given: self.on(column)(**{**arguments, **dict(zip(leaves, given, strict=True))}), *tensors
+            )
+            return (output, *pull(direction))
+
+        batches = [torch.stack([leaf, 0.5 * leaf, -leaf]) for leaf in leaves.values()]
+        calls = [gradients(*call) for call in zip(*batches, strict=True)]
+        self.compare(
+            dict(zip(("output", *(f"gradient of {n}" for n in leaves)), calls[0], strict=True)),
+            arguments,
+            torch.float32,
+        )
+        for count in {1, len(batches)}:
+            # The other arguments are the same in all calls.
+            dims = (0,) * count + (None,) * (len(batches) - count)
+            given = [batch if dim == 0 else batch[0] for batch, dim in zip(batches, dims, strict=True)]
+            got = torch.vmap(gradients, dims)(*given)
+            for row in range(3):
+                want = gradients(*[value[row] if dim == 0 else value for value, dim in zip(given, dims, strict=True)])
+                for value, expected in zip(got, want, strict=True):
+                    assert_close(value[row], expected.double(), terms=self.terms(arguments), name="in torch.vmap")
+
+    test_torch_func.case_set = "typical"
+
 
 class SeededOperation(Operation):
     """Tests of an operation that draws random numbers."""

@@ -9,6 +9,7 @@ from ..costs import Costs
 from ..reference.feature_likelihood import KERNELS, LIKELIHOODS
 from ..registry import Operator
 from ..sparse_matrix import SparseMatrix
+from ..transforms import wants_gradient
 
 
 def _fake(hidden, weight, hidden_wanted, weight_wanted, log_var_wanted):
@@ -160,10 +161,7 @@ def feature_likelihood(
             log_var_weight=log_var_weight,
             reduction=reduction,
         )
-    needed = [
-        torch.is_grad_enabled() and tensor is not None and tensor.requires_grad
-        for tensor in (hidden, weight, log_var_weight)
-    ]
+    needed = [wants_gradient(tensor) for tensor in (hidden, weight, log_var_weight)]
     weights = weight.shape[0] if weight.ndim == 3 else 1
     squares = likelihood == "mse" and squares_are_cheaper(
         backend.costs, *features.shape, hidden.shape[2], features.nnz, hidden.shape[1], weights, *needed[:2]

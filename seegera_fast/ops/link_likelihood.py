@@ -8,6 +8,7 @@ from .. import backends, checks, reference
 from ..registry import Operator
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
+from ..transforms import wants_gradient
 
 
 def _fake(z, with_gradient):
@@ -26,6 +27,7 @@ _BACKWARD = Operator(
     "link_likelihood_backward(Tensor unit, Tensor gradient) -> Tensor z",
     columns=("cpu", "triton"),
     fake=_fake_backward,
+    draws=({"unit": 0, "gradient": 0}, (1,)),
 )
 
 # The gradient is linear in the upstream scalar. So the forward kernel computes it along with the scores, for an
@@ -38,6 +40,7 @@ OPERATOR = Operator(
     columns=("cpu", "triton"),
     fake=_fake,
     backward=_BACKWARD,
+    draws=({"z": 1}, (0, 0)),
 )
 
 
@@ -117,7 +120,7 @@ def link_likelihood(
         seed=seed_tensor(seed, z.device),
         self_loops=self_loops,
         negatives=negatives if drawn else 0,
-        with_gradient=z.requires_grad and torch.is_grad_enabled(),
+        with_gradient=wants_gradient(z),
     )
     if reduction == "sum":
         return total

@@ -20,6 +20,7 @@ _BACKWARD = Operator(
     "standard_normal_density_backward(Tensor z, Tensor gradient) -> Tensor z",
     columns=("cpu", "triton"),
     fake=_fake_backward,
+    draws=({"z": 1, "gradient": 0}, (1,)),
 )
 
 OPERATOR = Operator(
@@ -27,6 +28,7 @@ OPERATOR = Operator(
     columns=("cpu", "triton"),
     fake=_fake,
     backward=_BACKWARD,
+    draws=({"z": 1}, (0,)),
 )
 
 
