@@ -20,9 +20,10 @@ from .convert import (
     to_coo,
 )
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
+from .support.kept import Keeping, kept, lasting
 
 
-class Graph:
+class Graph(Keeping):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
@@ -53,6 +54,7 @@ class Graph:
         [[0, 1], [1, 2]]
     """
 
+    @lasting
     def __init__(
         self,
         adjacency: Any,
@@ -92,12 +94,6 @@ class Graph:
         self.features = feature_matrix
         self.labels = class_labels(labels, num_nodes)
         self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
-        self._clear()
-
-    def _clear(self) -> None:
-        self._edges: torch.Tensor | None = None
-        self._propagation: SparseMatrix | None = None
-        self._looped: tuple[SparseMatrix, torch.Tensor] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -221,39 +217,42 @@ class Graph:
 
     def edges(self) -> torch.Tensor:
         """int64 ``[num_edges, 2]``: each undirected edge once, ``i < j``, in ascending order."""
-        if self._edges is None:
-            row, col = self.adjacency.row, self.adjacency.col
-            self._edges = torch.stack([row, col], dim=1)[row < col]
         return self._edges
 
-    @property
+    @kept
+    def _edges(self) -> torch.Tensor:
+        row, col = self.adjacency.row, self.adjacency.col
+        return torch.stack([row, col], dim=1)[row < col]
+
+    @kept
     def propagation(self) -> SparseMatrix:
         """The matrix of graph convolutions: ``D^-1/2 (A + I) D^-1/2`` with ``D`` the degrees of ``A + I``."""
-        if self._propagation is None:
-            self._propagation = propagation_matrix(*self.with_self_loops())
-        return self._propagation
+        return propagation_matrix(*self.with_self_loops())
 
     def with_self_loops(self) -> tuple[SparseMatrix, torch.Tensor]:
         """``A + I`` with its weights, and int64 ``[nnz]``: each entry's row in :meth:`edges`, -1 for a self-loop."""
-        if self._looped is None:
-            adjacency, nodes = self.adjacency, torch.arange(self.num_nodes, device=self.device)
-            low, high = torch.minimum(adjacency.row, adjacency.col), torch.maximum(adjacency.row, adjacency.col)
-            edges = self.edges()
-            keys = edges[:, 0] * self.num_nodes + edges[:, 1]
-            edge = torch.searchsorted(keys, low * self.num_nodes + high)
-            row, col = torch.cat([adjacency.row, nodes]), torch.cat([adjacency.col, nodes])
-            weight = adjacency.values if self._weights is None else self._weights
-            order = torch.argsort(row * self.num_nodes + col)
-            looped = SparseMatrix(
-                adjacency.rowptr + torch.arange(self.num_nodes + 1, device=self.device),
-                col[order],
-                torch.cat([weight, weight.new_ones(self.num_nodes)])[order],
-                adjacency.shape,
-                symmetric=True,
-            )
-            self._looped = (looped, torch.cat([edge, torch.full_like(nodes, -1)])[order])
         return self._looped
 
+    @kept
+    def _looped(self) -> tuple[SparseMatrix, torch.Tensor]:
+        adjacency, nodes = self.adjacency, torch.arange(self.num_nodes, device=self.device)
+        low, high = torch.minimum(adjacency.row, adjacency.col), torch.maximum(adjacency.row, adjacency.col)
+        edges = self.edges()
+        keys = edges[:, 0] * self.num_nodes + edges[:, 1]
+        edge = torch.searchsorted(keys, low * self.num_nodes + high)
+        row, col = torch.cat([adjacency.row, nodes]), torch.cat([adjacency.col, nodes])
+        weight = adjacency.values if self._weights is None else self._weights
+        order = torch.argsort(row * self.num_nodes + col)
+        looped = SparseMatrix(
+            adjacency.rowptr + torch.arange(self.num_nodes + 1, device=self.device),
+            col[order],
+            torch.cat([weight, weight.new_ones(self.num_nodes)])[order],
+            adjacency.shape,
+            symmetric=True,
+        )
+        return looped, torch.cat([edge, torch.full_like(nodes, -1)])[order]
+
+    @lasting
     def with_edges(self, edges: torch.Tensor) -> Graph:
         """The graph with only the edges ``[m, 2]``, rows of :meth:`edges`. Features and labels are shared."""
         chosen = torch.as_tensor(edges, device=self.device)
@@ -285,9 +284,10 @@ class Graph:
             hollow=True,
         )
         graph._weights = None if self._weights is None else self._weights[keep]
-        graph._clear()
+        graph._forget()
         return graph
 
+    @lasting
     def with_features(self, features: Any) -> Graph:
         """The same nodes and edges with other features ``n x l``."""
         matrix = SparseMatrix.from_any(features, name="features", dtype=self.dtype).to(device=self.device)
@@ -299,6 +299,7 @@ class Graph:
         graph.features = matrix
         return graph
 
+    @lasting
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> Graph:
         """The graph on another device, or in float32 or float64."""
         graph = self._copy()
@@ -308,7 +309,7 @@ class Graph:
         graph.features = self.features.to(device=device, dtype=dtype)
         graph.labels = None if self.labels is None else self.labels.to(device=device)
         graph.masks = {key: mask.to(device=device) for key, mask in self.masks.items()}
-        graph._clear()
+        graph._forget()
         return graph
 
     def _copy(self) -> Graph:

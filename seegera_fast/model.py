@@ -27,6 +27,7 @@ from .ops.feature_likelihood import LIKELIHOODS
 from .seeds import Site, derive_seed
 from .sparse_matrix import SparseMatrix
 from .support.atomic import written_aside
+from .support.kept import lasting
 from .support.pieces import pieces
 
 FORMAT = "seegera_fast.SeeGera/1"
@@ -63,6 +64,7 @@ class SeeGera(nn.Module):
         >>> model = sf.SeeGera.load("model.safetensors", graph)
     """
 
+    @lasting
     def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
         super().__init__()
         if not isinstance(graph, Graph):

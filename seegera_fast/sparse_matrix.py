@@ -11,11 +11,12 @@ import torch
 
 from .convert import FLOATING, check_fits, edges_to_coo, simple, to_csr
 from .sampling import NonEdges
+from .support.kept import Keeping, kept, lasting
 
 LAYOUTS = ("auto", "sparse", "dense")
 
 
-class SparseMatrix:
+class SparseMatrix(Keeping):
     """A sparse matrix in compressed sparse row form, on any device.
 
     Attributes:
@@ -48,26 +49,14 @@ class SparseMatrix:
         self.shape = (int(shape[0]), int(shape[1]))
         self.symmetric = symmetric
         self.hollow = hollow
-        self._row: torch.Tensor | None = None
-        self._order: torch.Tensor | None = None
         self._transposed: SparseMatrix | None = None
         # A transpose refers weakly to the matrix that it was made from. With strong references in both directions, the
         # memory of both would be freed only when the garbage collector finds the cycle, not after the training step.
         self._origin: weakref.ref[SparseMatrix] | None = None
-        self._row_normalized: SparseMatrix | None = None
         self._layout = "auto"
-        self._dense: torch.Tensor | None = None
-        self._non_edges: NonEdges | None = None
-        self._value_range: tuple[float, float] | None = None
-        self._value_sum: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_origin": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self._transposed is not None:
-            self._transposed._origin = weakref.ref(self)
+        return {**super().__getstate__(), "_origin": None, "_transposed": None}
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]} x {self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
@@ -85,20 +74,16 @@ class SparseMatrix:
     def device(self) -> torch.device:
         return self.values.device
 
-    @property
+    @kept
     def row(self) -> torch.Tensor:
         """int64 ``[nnz]``: the row of each entry."""
-        if self._row is None:
-            rows = torch.arange(self.shape[0], device=self.device)
-            self._row = torch.repeat_interleave(rows, self.rowptr.diff(), output_size=self.nnz)
-        return self._row
+        rows = torch.arange(self.shape[0], device=self.device)
+        return torch.repeat_interleave(rows, self.rowptr.diff(), output_size=self.nnz)
 
-    @property
+    @kept
     def order(self) -> torch.Tensor:
         """int64 ``[nnz]``: entry ``k`` of the transpose is entry ``order[k]`` of this matrix."""
-        if self._order is None:
-            self._order = torch.argsort(self.col, stable=True)
-        return self._order
+        return torch.argsort(self.col, stable=True)
 
     @property
     def transposed(self) -> SparseMatrix:
@@ -109,10 +94,14 @@ class SparseMatrix:
             origin = None if self._origin is None else self._origin()
             if origin is not None:
                 return origin
-            counts = torch.zeros(self.shape[1] + 1, dtype=torch.int64, device=self.device)
-            counts.scatter_add_(0, self.col + 1, torch.ones_like(self.col))
-            self._set_transposed(counts.cumsum(0), self.row[self.order], self.values[self.order])
+            self._transpose()
         return self._transposed
+
+    @lasting
+    def _transpose(self) -> None:
+        counts = torch.zeros(self.shape[1] + 1, dtype=torch.int64, device=self.device)
+        counts.scatter_add_(0, self.col + 1, torch.ones_like(self.col))
+        self._set_transposed(counts.cumsum(0), self.row[self.order], self.values[self.order])
 
     def _set_transposed(self, rowptr: torch.Tensor, col: torch.Tensor, values: torch.Tensor) -> SparseMatrix:
         self._transposed = SparseMatrix(rowptr, col, values, (self.shape[1], self.shape[0]))
@@ -120,14 +109,12 @@ class SparseMatrix:
         self._transposed._layout = self._layout
         return self._transposed
 
-    @property
+    @kept
     def row_normalized(self) -> SparseMatrix:
         """The matrix with each row divided by the sum of its absolute values (Eq. cor); a zero row stays zero."""
-        if self._row_normalized is None:
-            norms = row_sums(self.rowptr, self.values.abs())
-            scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
-            self._row_normalized = self.with_values(self.values * scale[self.row])
-        return self._row_normalized
+        norms = row_sums(self.rowptr, self.values.abs())
+        scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
+        return self.with_values(self.values * scale[self.row])
 
     @property
     def layout(self) -> str:
@@ -138,6 +125,7 @@ class SparseMatrix:
         """
         return self._layout
 
+    @lasting
     def with_layout(self, layout: str) -> SparseMatrix:
         """The same matrix with the layout "auto", "sparse" or "dense"; its tensors are shared.
 
@@ -149,7 +137,8 @@ class SparseMatrix:
         matrix = SparseMatrix(
             self.rowptr, self.col, self.values, self.shape, symmetric=self.symmetric, hollow=self.hollow
         )
-        matrix._row, matrix._order, matrix._layout = self._row, self._order, layout
+        matrix._layout = layout
+        matrix._share(self, "row", "order")
         if self._transposed is not None:
             matrix._share_transposed(self._transposed, self._transposed.values)
         return matrix
@@ -160,41 +149,33 @@ class SparseMatrix:
         flipped = self.transposed
         return self.rowptr, self.col, self.values, flipped.rowptr, flipped.col, flipped.values
 
-    @property
+    @kept
     def dense(self) -> torch.Tensor:
         """The matrix as a dense tensor ``[rows, cols]``, made once, for the dense layout."""
-        if self._dense is None:
-            self._dense = self.to_dense()
-        return self._dense
+        return self.to_dense()
 
-    @property
+    @kept
     def non_edges(self) -> NonEdges:
         """The pairs ``i < k`` without an entry, for a symmetric matrix without a diagonal."""
-        if self._non_edges is None:
-            upper = self.row < self.col
-            self._non_edges = NonEdges(torch.stack([self.row[upper], self.col[upper]], dim=1), self.shape[0])
-        return self._non_edges
+        upper = self.row < self.col
+        return NonEdges(torch.stack([self.row[upper], self.col[upper]], dim=1), self.shape[0])
 
     @property
     def non_edge_count(self) -> int:
         """The number of :attr:`non_edges`, computed without them."""
         return self.shape[0] * (self.shape[0] - 1) // 2 - self.nnz // 2
 
-    @property
+    @kept
     def value_range(self) -> tuple[float, float]:
         """The smallest and the largest element, zeros included. The device is read once."""
-        if self._value_range is None:
-            ends = (float(self.values.min()), float(self.values.max())) if self.nnz else (0.0, 0.0)
-            full = self.nnz == self.shape[0] * self.shape[1]
-            self._value_range = ends if full else (min(ends[0], 0.0), max(ends[1], 0.0))
-        return self._value_range
+        ends = (float(self.values.min()), float(self.values.max())) if self.nnz else (0.0, 0.0)
+        full = self.nnz == self.shape[0] * self.shape[1]
+        return ends if full else (min(ends[0], 0.0), max(ends[1], 0.0))
 
-    @property
+    @kept
     def value_sum(self) -> float:
         """The sum of the elements. The device is read once."""
-        if self._value_sum is None:
-            self._value_sum = float(self.values.sum(dtype=torch.float64))
-        return self._value_sum
+        return float(self.values.sum(dtype=torch.float64))
 
     def with_values(self, values: torch.Tensor) -> SparseMatrix:
         """A matrix with other values ``[nnz]``, float32 or float64, on the same device. The structure is shared.
@@ -210,19 +191,21 @@ class SparseMatrix:
                 f"values: got shape {tuple(values.shape)} on {values.device}, want ({self.nnz},) on {self.device}"
             )
         matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
-        matrix._row, matrix._layout = self._row, self._layout
+        matrix._layout = self._layout
+        matrix._share(self, "row")
         if self._transposed is not None:
-            matrix._order = self.order
+            matrix._share(self, "order")
             matrix._share_transposed(self._transposed, values[self.order])
         return matrix
 
+    @lasting
     def with_ones(self) -> SparseMatrix:
         """A matrix with all values 1. The structure is shared; a symmetric matrix stays symmetric."""
         ones = torch.ones_like(self.values)
         return SparseMatrix(self.rowptr, self.col, ones, self.shape, symmetric=self.symmetric, hollow=self.hollow)
 
     def _share_transposed(self, other: SparseMatrix, values: torch.Tensor) -> None:
-        self._set_transposed(other.rowptr, other.col, values)._row = other._row
+        self._set_transposed(other.rowptr, other.col, values)._share(other, "row")
 
     def with_all_values(
         self, values: tuple[torch.Tensor, ...], by_row: tuple[torch.Tensor, ...], by_column: tuple[torch.Tensor, ...]
@@ -235,16 +218,18 @@ class SparseMatrix:
             by_column: the same two for the matrix with each column divided by the sum of its absolute values.
         """
         matrix = self._paired(*values)
-        matrix._row_normalized = self._paired(*by_row)
-        matrix.transposed._row_normalized = self.transposed._paired(*reversed(by_column))
+        matrix.row_normalized = self._paired(*by_row)
+        matrix.transposed.row_normalized = self.transposed._paired(*reversed(by_column))
         return matrix
 
     def _paired(self, values: torch.Tensor, transposed_values: torch.Tensor) -> SparseMatrix:
         matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
-        matrix._row, matrix._order, matrix._layout = self._row, self._order, self._layout
+        matrix._layout = self._layout
+        matrix._share(self, "row", "order")
         matrix._share_transposed(self.transposed, transposed_values)
         return matrix
 
+    @lasting
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> SparseMatrix:
         """The matrix on another device or with another dtype.
 
@@ -291,6 +276,7 @@ class SparseMatrix:
         return scipy.sparse.csr_matrix(parts, shape=self.shape)
 
     @classmethod
+    @lasting
     def from_any(cls, matrix: Any, *, name: str = "matrix", dtype: torch.dtype = torch.float32) -> SparseMatrix:
         """Converts a SciPy matrix or array (any format), a NumPy array or matrix, or a torch tensor (dense or sparse).
 
@@ -326,6 +312,7 @@ class SparseMatrix:
         return matrix_of_csr(to_csr(matrix, name), name, dtype).to(device=device)
 
     @classmethod
+    @lasting
     def from_edge_index(
         cls, edge_index: Any, num_nodes: int | None = None, *, dtype: torch.dtype = torch.float32
     ) -> SparseMatrix:

@@ -66,7 +66,9 @@ def function_of(
         found = run(*flat)
         if isinstance(found, torch.Tensor):
             return found.unflatten(result_axes[0], (size, -1)), result_axes[0]
-        return tuple(part.unflatten(axis, (size, -1)) for part, axis in zip(found, result_axes, strict=True)), result_axes
+        return tuple(
+            part.unflatten(axis, (size, -1)) for part, axis in zip(found, result_axes, strict=True)
+        ), result_axes
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if setup_context is not None:
