@@ -1,4 +1,4 @@
-"""Checks and converts what users pass: matrices, lists of edges, labels and masks."""
+"""Checks and converts what users pass beside matrices: lists of edges, labels and masks."""
 
 from __future__ import annotations
 
@@ -11,72 +11,12 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from .entries import MOST_ROWS, to_numpy
+
 FLOATING = (torch.float32, torch.float64)
 
 # Limits of is_far_beyond.
-MANY_NODES, NODES_PER_EDGE, MOST_NODES = 10**8, 1000, 2**31 - 1
-
-
-def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
-    """Converts any kind of matrix to SciPy COO in float64, checks it, and leaves duplicate entries as they are."""
-    if hasattr(matrix, "to_scipy"):  # a SparseMatrix
-        matrix = matrix.to_scipy()
-    elif isinstance(matrix, torch.Tensor):
-        matrix = _torch_to_scipy(matrix.detach().cpu(), name)
-    elif not scipy.sparse.issparse(matrix):
-        if not isinstance(matrix, (np.ndarray, list, tuple)):
-            raise TypeError(
-                f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array or a torch tensor"
-            )
-        try:
-            matrix = np.asarray(matrix)
-        except ValueError:
-            raise ValueError(f"{name}: got rows of different lengths, want a matrix") from None
-    if matrix.ndim != 2:
-        raise ValueError(f"{name}: got {matrix.ndim} dimensions (shape {tuple(matrix.shape)}), want 2")
-    if matrix.dtype.kind not in "buif":
-        raise TypeError(f"{name}: got values of type {matrix.dtype}, want real numbers")
-    # SciPy has no sparse float16.
-    coo = scipy.sparse.coo_matrix(matrix if scipy.sparse.issparse(matrix) else matrix.astype(np.float64))
-    coo = scipy.sparse.coo_matrix((coo.data.astype(np.float64), (coo.row, coo.col)), shape=coo.shape)
-    bad = np.flatnonzero(~np.isfinite(coo.data))
-    if bad.size:
-        at = bad[0]
-        raise ValueError(
-            f"{name}: got {bad.size} values that are NaN or infinite (the first is {coo.data[at]} at row "
-            f"{coo.row[at]}, column {coo.col[at]}), want finite numbers"
-        )
-    return coo
-
-
-def to_csr(matrix: Any, name: str) -> scipy.sparse.csr_matrix:
-    """Converts any kind of matrix to CSR in float64: duplicates added up, no zeros, columns in ascending order."""
-    csr = to_coo(matrix, name).tocsr()
-    csr.sum_duplicates()
-    csr.eliminate_zeros()
-    csr.sort_indices()
-    return csr
-
-
-def _torch_to_scipy(tensor: torch.Tensor, name: str) -> Any:
-    if tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
-        tensor = tensor.to_sparse_coo()
-    if tensor.layout == torch.sparse_coo:
-        if tensor.sparse_dim() != 2 or tensor.dense_dim() != 0:
-            raise ValueError(
-                f"{name}: got a sparse tensor with {tensor.sparse_dim()} sparse and {tensor.dense_dim()} dense "
-                "dimensions, want 2 and 0"
-            )
-        index, values = tensor._indices().numpy(), tensor._values()
-        return scipy.sparse.coo_matrix((to_numpy(values, name), (index[0], index[1])), shape=tuple(tensor.shape))
-    return to_numpy(tensor, name)
-
-
-def to_numpy(tensor: torch.Tensor, name: str) -> np.ndarray:
-    """Converts a real tensor to a float64 array."""
-    if tensor.is_complex() or tensor.is_quantized:
-        raise TypeError(f"{name}: got values of type {tensor.dtype}, want real numbers")
-    return tensor.to(torch.float64).numpy()
+MANY_NODES, NODES_PER_EDGE = 2 * 10**6, 10
 
 
 def check_fits(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype) -> None:
@@ -123,8 +63,8 @@ def edges_to_coo(
         num_nodes = highest + 1 if features is None else num_rows(features)
     elif isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
         raise TypeError(f"num_nodes: got {type(num_nodes).__name__}, want an int")
-    elif not 1 <= num_nodes <= MOST_NODES:
-        raise ValueError(f"num_nodes: got {num_nodes}, want 1 to {MOST_NODES}")
+    elif not 1 <= num_nodes <= MOST_ROWS:
+        raise ValueError(f"num_nodes: got {num_nodes}, want 1 to {MOST_ROWS}")
     outside = (index < 0) | (index >= num_nodes)
     if outside.any():
         raise ValueError(
@@ -136,7 +76,7 @@ def edges_to_coo(
         weight = np.ones(index.shape[1])
     else:
         if isinstance(edge_weight, torch.Tensor):
-            edge_weight = to_numpy(edge_weight.detach().cpu(), "edge_weight")
+            edge_weight = to_numpy(edge_weight.detach(), "edge_weight")
         try:
             weight = np.asarray(edge_weight).reshape(-1)
         except ValueError:
@@ -168,11 +108,12 @@ def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_no
 
 
 def is_far_beyond(node: int, num_edges: int) -> bool:
-    """Whether a node number is above both 100 million and 1,000 times the number of edges, or is 2^31 - 1 or more.
+    """Whether a node number is above both 2 million and 10 times the number of edges, or is 2^31 - 1 or more.
 
-    Such a number is more likely a name. As a number it would make a graph of nodes without edges that fills the memory.
+    Such a number is more likely a name, or damage. As a number it would make a graph of nodes without edges that takes
+    far more memory than its edges do.
     """
-    return node > min(max(MANY_NODES, NODES_PER_EDGE * num_edges), MOST_NODES - 1)
+    return node > min(max(MANY_NODES, NODES_PER_EDGE * num_edges), MOST_ROWS - 1)
 
 
 def simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:
@@ -212,6 +153,8 @@ def class_labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
     whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all()
     if array.dtype.kind not in "iub" and not whole:
         raise TypeError(f"labels: got values of type {array.dtype}, want integers")
+    if array.size and not -(2**63) <= int(array.min()) <= int(array.max()) < 2**63:
+        raise ValueError(f"labels: got {array.min()} to {array.max()}, want integers of 64 bits")
     return torch.from_numpy(array.astype(np.int64))
 
 
@@ -224,8 +167,8 @@ def num_rows(features: Any) -> int:
 
 
 def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
-    """Checks for a boolean vector ``[n]`` and converts it to a tensor."""
-    tensor = torch.as_tensor(np.asarray(mask)) if not isinstance(mask, torch.Tensor) else mask
+    """Checks for a boolean vector ``[n]`` and copies it to a tensor."""
+    tensor = mask.clone() if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
     if tensor.dtype != torch.bool or tuple(tensor.shape) != (num_nodes,):
         raise ValueError(f"masks[{key!r}]: got {tensor.dtype} {tuple(tensor.shape)}, want torch.bool ({num_nodes},)")
     return tensor

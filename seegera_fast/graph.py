@@ -17,8 +17,8 @@ from .convert import (
     node_attribute,
     simple,
     symmetric,
-    to_coo,
 )
+from .entries import to_coo
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 from .support.kept import Keeping, kept, lasting
 
@@ -29,7 +29,8 @@ class Graph(Keeping):
     Args:
         adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse. The weights of duplicate entries are
             added up, as in SciPy and torch. Self-loops are dropped. A matrix that is not symmetric is made symmetric,
-            with a warning: an edge in either direction counts, with the larger of its two weights.
+            with a warning: an edge in either direction counts, with the larger of its two weights. All arrays are
+            copied.
         features: ``n x l``, the same kinds of matrix. None: the identity (``l = n``).
         labels: class of each node: integers ``[n]`` (negative: unknown), or a row of scores or a one-hot row per node.
         weighted: keep edge weights in the propagation matrix. Otherwise all edges count 1, with a warning if the input
@@ -40,8 +41,8 @@ class Graph(Keeping):
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
-        ValueError: the adjacency is not square or has no nodes, sizes don't match, or a value is NaN, infinite or a
-            negative weight.
+        ValueError: the adjacency is not square or has no nodes, sizes don't match, a value is NaN, infinite or a
+            negative weight, or the pointers and indices of a sparse matrix do not form a matrix of its shape.
 
     Example:
         >>> import numpy, scipy.sparse
@@ -124,8 +125,8 @@ class Graph(Keeping):
         Raises:
             TypeError: ``num_nodes`` or the node numbers are not integers, or the weights are not real numbers.
             ValueError: a wrong shape, a negative weight, a node number outside ``0 .. num_nodes - 1``, or, without
-                ``num_nodes`` and features, a node number that is too large for so few edges (above both 100 million
-                and 1,000 times the number of edges, or beyond 2^31).
+                ``num_nodes`` and features, a node number that is too large for so few edges (above both 2 million
+                and 10 times the number of edges, or beyond 2^31).
 
         Example:
             >>> import torch

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .convert import FLOATING, check_fits, edges_to_coo, simple, to_csr
+from .convert import FLOATING, check_fits, edges_to_coo, simple
+from .entries import checked_structure, to_csr
 from .sampling import NonEdges
 from .support.kept import Keeping, kept, lasting
 
@@ -27,9 +28,9 @@ class SparseMatrix(Keeping):
         symmetric: whether the matrix is known to equal its transpose, value for value.
         hollow: whether the matrix is known to have no entry on the diagonal.
 
-    The constructor does not check its arguments; :meth:`from_any` does. Properties such as the transpose, the row
-    numbers and ``row_normalized`` are computed at first use and then kept. So don't change the tensors in place:
-    :meth:`with_values` makes another matrix.
+    The constructor does not check its arguments; :meth:`from_any` does, and so does unpickling. Properties such as the
+    transpose, the row numbers and ``row_normalized`` are computed at first use and then kept. So don't change the
+    tensors in place: :meth:`with_values` makes another matrix.
     """
 
     def __init__(
@@ -57,6 +58,10 @@ class SparseMatrix(Keeping):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_origin": None, "_transposed": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._structure()
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]} x {self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
@@ -271,9 +276,17 @@ class SparseMatrix(Keeping):
         return self.values.new_zeros(self.shape).index_put_((self.row, self.col), self.values)
 
     def to_scipy(self) -> scipy.sparse.csr_matrix:
-        """The matrix as a SciPy CSR matrix."""
-        parts = (self.values.detach().cpu().numpy(), self.col.cpu().numpy(), self.rowptr.cpu().numpy())
-        return scipy.sparse.csr_matrix(parts, shape=self.shape)
+        """The matrix as a SciPy CSR matrix, which shares no memory with it.
+
+        Raises:
+            ValueError: the tensors that the matrix was made from do not form one.
+        """
+        values = self.values.detach().cpu().numpy().copy()
+        return scipy.sparse.csr_matrix((values, *self._structure()), shape=self.shape)
+
+    def _structure(self) -> tuple[np.ndarray, np.ndarray]:
+        """Copies of the columns and the row pointers, checked."""
+        return checked_structure(self.col.cpu().numpy(), self.rowptr.cpu().numpy(), self.shape, "matrix")
 
     @classmethod
     @lasting

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-INTEGER_KINDS = "iu"
-REAL_KINDS = "biuf"
+from ..convert import MANY_NODES, NODES_PER_EDGE, is_far_beyond
+from ..entries import coo_of_compressed, coo_of_coordinates
 
 
 class RawGraph(NamedTuple):
@@ -27,50 +27,45 @@ class RawGraph(NamedTuple):
     masks: dict[str, np.ndarray] | None
 
 
-def checked_csr(data: Any, indices: Any, indptr: Any, shape: Any, what: str) -> scipy.sparse.csr_matrix:
-    """Makes a CSR matrix from arrays that may be wrong or hostile.
-
-    Args:
-        data, indices, indptr: the three arrays of the format.
-        shape: the two sizes.
-        what: name of the matrix in error messages.
+def checked_csr(
+    data: Any, indices: Any, indptr: Any, shape: Any, what: str, *, by_row: bool = True
+) -> scipy.sparse.csr_matrix:
+    """Makes a CSR matrix from the arrays of a file, which may be wrong or hostile: CSR, or CSC with ``by_row`` False.
 
     Raises:
-        ValueError: the arrays do not form a CSR matrix of that shape, or a value is NaN or infinite.
+        ValueError: see :func:`seegera_fast.entries.coo_of_compressed`; or the file has far fewer entries than columns
+            (of CSC: rows).
     """
-    parts = (("data", data, REAL_KINDS), ("indices", indices, INTEGER_KINDS), ("indptr", indptr, INTEGER_KINDS))
-    for part, array, kinds in parts:
-        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
-            got = f"{array.ndim} dimensions of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-            want = "numbers" if kinds == REAL_KINDS else "integers"
-            raise ValueError(f"{what}: {part} is {got}, want one dimension of {want}")
-    rows, cols = checked_sizes(shape, 2, what)
-    indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
-    # SciPy's check_format skips these tests if the last entry of indptr is 0.
-    if indptr.size != rows + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
-        raise ValueError(f"{what}: indptr is not {rows + 1} ascending numbers from 0")
-    if not indptr[-1] == indices.size == data.size:
-        raise ValueError(f"{what}: {indices.size} indices and {data.size} values, but indptr ends with {indptr[-1]}")
-    if indices.size and not 0 <= indices.min() <= indices.max() < cols:
-        raise ValueError(f"{what}: indices from {indices.min()} to {indices.max()}, want 0 to {cols - 1}")
-    if not np.isfinite(data).all():
-        raise ValueError(f"{what}: a value is NaN or infinite")
-    matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(rows, cols))
+    coo = coo_of_compressed(data, indices, indptr, shape, what, by_row=by_row)
+    # The pointers hold the number of rows, and so that of the columns of a square matrix. Otherwise a file of a few
+    # bytes can declare any number of columns.
+    rows, cols = coo.shape if by_row else coo.shape[::-1]
+    if cols > rows:
+        check_contained(coo, cols, what)
+    return _csr(coo)
+
+
+def checked_coordinates(data: Any, row: Any, col: Any, shape: Any, what: str) -> scipy.sparse.csr_matrix:
+    """The same as :func:`checked_csr` for a matrix in coordinate form, both of whose sizes are only declared."""
+    coo = coo_of_coordinates(data, row, col, shape, what)
+    check_contained(coo, max(coo.shape), what)
+    return _csr(coo)
+
+
+def check_contained(coo: scipy.sparse.coo_matrix, size: int, what: str) -> None:
+    """Raises a ValueError if a size is far beyond the number of entries."""
+    if is_far_beyond(size - 1, coo.nnz):
+        raise ValueError(
+            f"{what}: got the shape {coo.shape[0]} x {coo.shape[1]} for {coo.nnz} entries, want at most {MANY_NODES} "
+            f"rows and columns, or {NODES_PER_EDGE} times the number of entries; rows without entries need the format "
+            "csr"
+        )
+
+
+def _csr(coo: scipy.sparse.coo_matrix) -> scipy.sparse.csr_matrix:
+    matrix = coo.tocsr()
     matrix.sum_duplicates()
     return matrix
-
-
-def checked_sizes(sizes: Any, count: int, what: str) -> tuple[int, ...]:
-    """Converts ``count`` sizes to ints; raises a ValueError if one is negative or too large for int32."""
-    if isinstance(sizes, np.ndarray) and sizes.ndim == 1 and sizes.dtype.kind in INTEGER_KINDS:
-        sizes = tuple(sizes.tolist())
-    if (
-        not isinstance(sizes, tuple)
-        or len(sizes) != count
-        or not all(type(size) is int and 0 <= size < 2**31 for size in sizes)
-    ):
-        raise ValueError(f"{what}: the shape is {sizes!r}, want {count} integers from 0 to 2**31 - 1")
-    return sizes
 
 
 def undirected(adjacency: scipy.sparse.spmatrix) -> scipy.sparse.csr_matrix:

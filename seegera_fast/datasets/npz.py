@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
-from .arrays import INTEGER_KINDS, RawGraph, checked_csr, undirected
+from ..entries import INTEGER_KINDS, REAL_KINDS
+from .arrays import RawGraph, checked_csr, undirected
+from .numpy_files import read_npz as read_members
 
 PARTS = ("data", "indices", "indptr", "shape")
-MEMBERS = (*(f"adj_{part}" for part in PARTS), *(f"attr_{part}" for part in PARTS), "labels")
+KINDS = dict.fromkeys((*(f"{prefix}_{part}" for prefix in ("adj", "attr") for part in PARTS), "labels"), REAL_KINDS)
 
 
 def read_npz(path: Path) -> RawGraph:
@@ -26,7 +25,10 @@ def read_npz(path: Path) -> RawGraph:
         ValueError: the file is corrupt, a member is missing, or the parts do not fit together; the message names the
             file.
     """
-    members = _members(path)
+    members = read_members(path, KINDS, "a graph of the GNN benchmark")
+    missing = [name for name in KINDS if name not in members]
+    if missing:
+        raise ValueError(f"{path}: has no {', '.join(missing)}")
     adjacency, features = (
         checked_csr(*(members[f"{prefix}_{part}"] for part in PARTS), f"{path}: {prefix}") for prefix in ("adj", "attr")
     )
@@ -41,17 +43,3 @@ def read_npz(path: Path) -> RawGraph:
             f"{path}: labels are {labels.dtype} {labels.shape}, want one integer for each of {nodes} nodes"
         )
     return RawGraph(undirected(adjacency), features, labels.astype(np.int64), None)
-
-
-def _members(path: Path) -> dict[str, np.ndarray]:
-    """The members of the archive that are needed, by name."""
-    content = io.BytesIO(path.read_bytes())
-    try:
-        # ZipFile refuses what is not an archive; np.load alone would also accept a bare array.
-        with zipfile.ZipFile(content) as archive, np.load(content, allow_pickle=False) as arrays:
-            missing = [member for member in MEMBERS if f"{member}.npy" not in archive.namelist()]
-            if not missing:
-                return {member: arrays[member] for member in MEMBERS}
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, MemoryError, RuntimeError) as error:
-        raise ValueError(f"{path}: corrupt or truncated archive ({error})") from error
-    raise ValueError(f"{path}: has no {', '.join(missing)}")

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ..support.hints import quoted
 from .arrays import RawGraph, undirected
+from .text_files import records, wrong_line
 from .unpickle import read_pickle
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
@@ -87,13 +89,13 @@ def _classes(one_hot: np.ndarray) -> np.ndarray:
 
 
 def _test_index(path: Path, low: int, high: int) -> np.ndarray:
-    try:
-        numbers = [int(word) for word in path.read_text(encoding="ascii").split()]
-    except ValueError as error:
-        raise ValueError(f"{path}: want one node number per line ({error})") from error
-    outside = [number for number in numbers if not low <= number < high]
-    if outside:
-        raise ValueError(f"{path}: got node {outside[0]}, want numbers from {low} to {high - 1}")
+    want = f"one node number from {low} to {high - 1}"
+    numbers = []
+    for line, fields in records(path, want, most=1):
+        # At most 10 digits, because Python refuses to convert very many.
+        if len(fields) != 1 or not fields[0].isdigit() or len(fields[0]) > 10 or not low <= int(fields[0]) < high:
+            raise wrong_line(path, line, fields, want)
+        numbers.append(int(fields[0]))
     if len(set(numbers)) != len(numbers):
         raise ValueError(f"{path}: a node number is listed twice")
     return np.array(numbers, dtype=np.int64)
@@ -102,10 +104,14 @@ def _test_index(path: Path, low: int, high: int) -> np.ndarray:
 def _adjacency(graph: dict[Any, Any], num_nodes: int, path: Path) -> scipy.sparse.csr_matrix:
     if not all(type(neighbours) is list for neighbours in graph.values()):
         raise ValueError(f"{path}: want a list of neighbours for each node")
+    degrees = [len(neighbours) for neighbours in graph.values()]
+    # A pickle may name one list many times. A node number takes a byte at least.
+    size = path.stat().st_size
+    if sum(degrees) > size:
+        raise ValueError(f"{path}: got {sum(degrees)} neighbours in a file of {size} bytes, want a list for each node")
     for number in chain(graph, chain.from_iterable(graph.values())):
         if type(number) is not int or not 0 <= number < num_nodes:
-            raise ValueError(f"{path}: got node {number!r}, want integers from 0 to {num_nodes - 1}")
-    degrees = [len(neighbours) for neighbours in graph.values()]
+            raise ValueError(f"{path}: got node {quoted(number)}, want integers from 0 to {num_nodes - 1}")
     row = np.repeat(np.fromiter(graph, np.int64, len(graph)), degrees)
     col = np.fromiter(chain.from_iterable(graph.values()), np.int64, row.size)
     return undirected(

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .arrays import checked_csr, checked_sizes
+from ..entries import checked_sizes
+from .arrays import checked_csr
 
 # The same class has had several modules in NumPy and SciPy; Python 2 wrote "__builtin__".
 ADMITTED = {

@@ -1,0 +1,53 @@
+"""Reads text files with one record per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+LONGEST_QUOTE = 40
+
+
+def records(path: Path, want: str, most: int = -1) -> Iterator[tuple[int, list[str]]]:
+    """Yields the line number and the fields of each line that isn't empty. Commas or blanks part them.
+
+    Numbers in other digits than 0 to 9, and ``1_0`` for 10, which Python reads, are refused.
+
+    Args:
+        path: the file. ``#`` starts a comment. A byte order mark is skipped.
+        want: what a line should hold, for error messages.
+        most: the number of fields that a line may have; more come as one more field. -1: any number.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: a line isn't text or has an empty field; the message names the file and the line.
+    """
+    # A byte that is not UTF-8 is kept as a surrogate, so that the error names its line. In comments any byte may stand.
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            text = line.partition("#")[0]
+            if not text.isascii() or "_" in text:
+                raise wrong_line(path, number, text.split(), f"{want}, in the digits 0 to 9")
+            fields = text.replace(",", " ").split(None, most)
+            if "," in text and _has_gaps(text, len(fields)):
+                raise wrong_line(path, number, [text.strip()], f"{want}, and no empty fields")
+            if fields:
+                yield number, fields
+
+
+def _has_gaps(text: str, count: int) -> bool:
+    """Whether a line with commas and ``count`` fields has an empty one, which would move those after it."""
+    if count == text.count(",") + 1 and ",," not in text and ", ," not in text:
+        return False
+    packed = "".join(text.split())
+    return packed[0] == "," or packed[-1] == "," or ",," in packed
+
+
+def wrong_line(path: Path, number: int, fields: list[str], want: str) -> ValueError:
+    """The error for a line with other fields than wanted."""
+    got = " ".join(fields)
+    if any("\udc80" <= letter <= "\udcff" for letter in got):
+        return ValueError(f"{path}, line {number}: is not a text file in UTF-8, want {want}")
+    if len(got) > LONGEST_QUOTE:
+        got = got[:LONGEST_QUOTE] + "..."
+    return ValueError(f"{path}, line {number}: got {got!r}, want {want}; a line of comment starts with #")
