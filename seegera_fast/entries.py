@@ -7,7 +7,6 @@ arrays were changed, makes them write outside their memory. So every sparse matr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -96,28 +95,23 @@ def _coo_of_tensor(tensor: torch.Tensor, name: str) -> scipy.sparse.coo_matrix:
 
 def _coo_of_scipy(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
     shape, form = matrix.shape, matrix.format
-    _want_matrix(shape, matrix.dtype, name)
-    if form in ("csr", "csc", "bsr"):
-        return coo_of_compressed(matrix.data, matrix.indices, matrix.indptr, shape, name, by_row=form != "csc")
-    if form == "lil":
-        parts = _parts_of(_lists_of_lil, matrix, name)
-    elif form == "dok":
-        parts = _parts_of(_lists_of_dok, matrix, name)
-    elif form == "dia":
-        parts = _parts_of(_diagonals, matrix, name)
-    else:
-        parts = matrix.data, matrix.row, matrix.col
+    _want_matrix(shape, getattr(matrix, "dtype", np.dtype(object)), name)
+    read = {"lil": _lists_of_lil, "dok": _lists_of_dok, "dia": _diagonals, "coo": _coordinates}.get(form, _compressed)
+    try:
+        parts = read(matrix)
+    except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{name}: got a damaged {form} matrix ({error}), want one that SciPy can read") from error
+    if read is _compressed:
+        return coo_of_compressed(*parts, shape, name, by_row=form != "csc")
     return coo_of_coordinates(*parts, shape, name)
 
 
-def _parts_of(read: Callable[[Any], Parts], matrix: Any, name: str) -> Parts:
-    """Values, row numbers and column numbers of a matrix whose parts are Python lists, or may not fit together."""
-    try:
-        return read(matrix)
-    except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name}: got a damaged {matrix.format} matrix ({error}), want one that SciPy can read"
-        ) from error
+def _compressed(matrix: Any) -> Parts:
+    return matrix.data, matrix.indices, matrix.indptr
+
+
+def _coordinates(matrix: Any) -> Parts:
+    return matrix.data, matrix.row, matrix.col
 
 
 def _lists_of_lil(matrix: Any) -> Parts:
@@ -137,6 +131,8 @@ def _lists_of_dok(matrix: Any) -> Parts:
 def _diagonals(matrix: Any) -> Parts:
     if matrix.offsets.dtype.kind not in INTEGER_KINDS:
         raise ValueError(f"offsets of {matrix.offsets.dtype}")
+    if matrix.offsets.shape != matrix.data.shape[:1]:
+        raise ValueError(f"{matrix.offsets.size} offsets for {matrix.data.shape[0]} diagonals")
     coo = matrix.tocoo()  # NumPy alone does this.
     return coo.data, coo.row, coo.col
 

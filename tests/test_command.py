@@ -399,7 +399,7 @@ BAD_FEATURES = [
     ("f.txt", b"1 2\n3\n", ["f.txt, line 2", "1 columns, want 2"]),
     ("f.txt", b"1 2\n3 x\n", ["line 2", "'3 x'", "numbers"]),
     ("f.txt", b"# nothing\n", ["f.txt", "no rows"]),
-    ("f.txt", b"1 inf\n" * NODES, ["features", "infinite"]),
+    ("f.txt", b"1 inf\n" * NODES, ["f.txt, line 1", "got inf in column 1", "finite"]),
     ("f.txt", b"1 2\n" * 3, ["groups.csv", "node 17", "3 rows"]),
     ("f.npy", b"not an array", ["f.npy", "NumPy"]),
     ("f.npz", b"not an archive", ["f.npz", "save_npz"]),
@@ -421,7 +421,7 @@ def test_wrong_arrays_are_refused(run, own, tmp_path):
 
     check("--features", np.ones(NODES), "array.npy", "(18,)", "two dimensions")
     check("--features", np.array([[{}]] * NODES), "array.npy", "NumPy")
-    check("--features", np.array([["a"]] * NODES), "features", "real numbers")
+    check("--features", np.array([["a"]] * NODES), "array.npy", "<U1", "want numbers")
     check("--labels", np.ones(NODES), "array.npy", "float64", "one integer per node")
     check("--labels", np.ones(NODES + 1, np.int64), "labels", "19")
     (tmp_path / "labels.txt").write_text("0\n1 2\n")

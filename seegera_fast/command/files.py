@@ -12,7 +12,7 @@ import scipy.sparse
 
 from ..convert import is_far_beyond, matrix_of_edges
 from ..datasets.arrays import checked_coordinates, checked_csr
-from ..datasets.numpy_files import read_npy, read_npz
+from ..datasets.numpy_files import TEXT_KINDS, read_npy, read_npz
 from ..datasets.text_files import records, wrong_line
 from ..entries import INTEGER_KINDS, REAL_KINDS
 from ..graph import Graph
@@ -24,7 +24,7 @@ FORMATS = {
     "csc": ("data", "indices", "indptr", "shape"),
     "coo": ("data", "row", "col", "shape"),
 }
-SPARSE = {"format": "SU", **{part: REAL_KINDS for parts in FORMATS.values() for part in parts}}
+SPARSE = {"format": TEXT_KINDS, **{part: REAL_KINDS for parts in FORMATS.values() for part in parts}}
 EDGE = "two node numbers (integers from 0) and optionally a weight of 0 or more"
 
 

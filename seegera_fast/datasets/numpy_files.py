@@ -15,6 +15,7 @@ from typing import IO
 
 import numpy as np
 
+from ..entries import INTEGER_KINDS, REAL_KINDS
 from ..support.hints import quoted
 
 # NumPy's own limit for files that are not trusted.
@@ -24,13 +25,16 @@ MOST_INFLATION = 200
 SMALL_ARCHIVE = 2**26
 CHUNK = 2**20
 
+TEXT_KINDS = "SU"
+WANTED = {INTEGER_KINDS: "integers", REAL_KINDS: "numbers", TEXT_KINDS: "text"}
+
 
 def read_npy(path: Path, kinds: str) -> np.ndarray:
     """Reads one array.
 
     Args:
         path: a ``.npy`` file.
-        kinds: the kinds of type that are admitted (``numpy.dtype.kind``); never "O", so nothing is unpickled.
+        kinds: the kinds of type that are admitted, a key of WANTED. Objects are not, so nothing is unpickled.
 
     Raises:
         OSError: the file can't be read.
@@ -87,7 +91,7 @@ def _array(stream: IO[bytes], size: int, kinds: str) -> np.ndarray:
     head = stream.read(LONGEST_HEADER)
     shape, order, dtype, start = _header(head)
     if dtype.kind not in kinds or not dtype.itemsize:
-        raise ValueError(f"got values of type {dtype}, which is not admitted here")
+        raise ValueError(f"got values of type {dtype}, want {WANTED[kinds]}")
     declared = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or declared != size - start:
         raise ValueError(f"it declares {dtype} of shape {quoted(shape)}, but holds {size - start} bytes of values")

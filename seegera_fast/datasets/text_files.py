@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LONGEST_QUOTE = 40
+# Lines of about so many letters are read at once.
+BLOCK = 2**16
 
 
 def records(path: Path, want: str, most: int = -1) -> Iterator[tuple[int, list[str]]]:
@@ -22,30 +24,40 @@ def records(path: Path, want: str, most: int = -1) -> Iterator[tuple[int, list[s
         OSError: the file can't be read.
         ValueError: a line isn't text or has an empty field; the message names the file and the line.
     """
+    number = 0
     # A byte that is not UTF-8 is kept as a surrogate, so that the error names its line. In comments any byte may stand.
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
-        for number, line in enumerate(file, 1):
-            text = line.partition("#")[0]
-            if not text.isascii() or "_" in text:
-                raise wrong_line(path, number, text.split(), f"{want}, in the digits 0 to 9")
-            fields = text.replace(",", " ").split(None, most)
-            if "," in text and _has_gaps(text, len(fields)):
-                raise wrong_line(path, number, [text.strip()], f"{want}, and no empty fields")
-            if fields:
-                yield number, fields
+        # Many lines are checked at once, which costs less than each by itself.
+        while lines := file.readlines(BLOCK):
+            block = "".join(lines)
+            commented, suspect = "#" in block, _has_other_letters(block) or _has_gaps(block)
+            for line in lines:
+                number += 1
+                text = line.partition("#")[0] if commented else line
+                if suspect and _has_other_letters(text):
+                    raise wrong_line(path, number, text.split(), f"{want}, in the digits 0 to 9")
+                if suspect and _has_gaps(text):
+                    raise wrong_line(path, number, [text], f"{want}, and no empty fields")
+                fields = text.replace(",", " ").split(None, most)
+                if fields:
+                    yield number, fields
 
 
-def _has_gaps(text: str, count: int) -> bool:
-    """Whether a line with commas and ``count`` fields has an empty one, which would move those after it."""
-    if count == text.count(",") + 1 and ",," not in text and ", ," not in text:
+def _has_other_letters(text: str) -> bool:
+    return "_" in text or not text.isascii()
+
+
+def _has_gaps(text: str) -> bool:
+    """Whether a line has an empty field between commas or at an end, which would move the fields after it."""
+    if "," not in text:
         return False
-    packed = "".join(text.split())
-    return packed[0] == "," or packed[-1] == "," or ",," in packed
+    packed = text.replace(" ", "").replace("\t", "").strip("\n")
+    return packed[0] == "," or packed[-1] == "," or ",," in packed or ",\n" in packed or "\n," in packed
 
 
 def wrong_line(path: Path, number: int, fields: list[str], want: str) -> ValueError:
     """The error for a line with other fields than wanted."""
-    got = " ".join(fields)
+    got = " ".join(fields).strip()
     if any("\udc80" <= letter <= "\udcff" for letter in got):
         return ValueError(f"{path}, line {number}: is not a text file in UTF-8, want {want}")
     if len(got) > LONGEST_QUOTE:
