@@ -20,8 +20,8 @@ from ..support.hints import quoted
 
 # NumPy's own limit for files that are not trusted.
 LONGEST_HEADER = 10_000
-# An archive may be compressed to 1/1000 at most. That of a graph rarely is to 1/20.
-MOST_INFLATION = 200
+# Zeros are compressed to 1/1000. A graph rarely is to 1/20, and one without weights and with all edges to 1/260.
+MOST_INFLATION = 500
 SMALL_ARCHIVE = 2**26
 CHUNK = 2**20
 
