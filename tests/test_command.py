@@ -371,6 +371,9 @@ BAD_EDGES = [
     ("e.txt", b"0 1\n0 18\n", ["e.txt, line 2", "node 18", "18 rows", "0 to 17"]),
     ("e.txt", b"0 1\n9223372036854775807 0\n", ["line 2", "node 9223372036854775807", "18 rows"]),
     ("e.txt", b"\xff\xfe\x00\x01", ["e.txt", "not a text file"]),
+    ("e.txt", b"0 1\n1_0 2\n", ["e.txt, line 2", "'1_0 2'", "two node numbers", "in the digits 0 to 9"]),
+    ("e.txt", b"", ["e.txt: holds no edges", "two node numbers"]),
+    ("e.txt", b" \n# nothing\n", ["e.txt: holds no edges"]),
     ("e.npy", b"", ["e.npy", "save_npz"]),
     ("e.npz", b"", ["e.npz", "save_npz"]),
     ("e.npz", b"PK\x03\x04 and no more", ["e.npz", "save_npz"]),
@@ -384,7 +387,7 @@ def test_wrong_edges_are_refused(run, own, tmp_path, name, content, parts):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("node", [2**63 - 1, 2**63 - 2, 2**31, 10**8 + 1])
+@pytest.mark.parametrize("node", [2**63 - 1, 2**63 - 2, 2**31, 10**8 + 1, 99_999_999, 2_000_001])
 def test_names_that_look_like_numbers_are_refused(run, tmp_path, node):
     (tmp_path / "e.txt").write_text(f"# pages\n0 1\n1 {node}\n2 3\n")
     refused(
@@ -399,6 +402,8 @@ BAD_FEATURES = [
     ("f.txt", b"1 2\n3\n", ["f.txt, line 2", "1 columns, want 2"]),
     ("f.txt", b"1 2\n3 x\n", ["line 2", "'3 x'", "numbers"]),
     ("f.txt", b"# nothing\n", ["f.txt", "no rows"]),
+    ("f.txt", b"1 1_0\n" * NODES, ["f.txt, line 1", "'1 1_0'", "in the digits 0 to 9"]),
+    ("f.npy", b"", ["f.npy", "NumPy array file"]),
     ("f.txt", b"1 inf\n" * NODES, ["f.txt, line 1", "got inf in column 1", "finite"]),
     ("f.txt", b"1 2\n" * 3, ["groups.csv", "node 17", "3 rows"]),
     ("f.npy", b"not an array", ["f.npy", "NumPy"]),
