@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as npst
 from tolerances import assert_close, assert_same_bits
 from torch_geometric.data import Data
 
-from seegera_fast import Graph, SparseMatrix
+from seegera_fast import Graph, SparseMatrix, entries
 from seegera_fast.graph import propagation_matrix
 
 # A 3 x 4 matrix with an empty row and an empty column.
@@ -1280,6 +1280,25 @@ def test_a_memory_mapped_matrix_is_copied(tmp_path):
     assert graph.adjacency.to_dense().tolist() == PAIRS.tolist()
     with pytest.raises(ValueError, match="adjacency: got indices from 1000000"):
         Graph(matrix)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr"])
+def test_what_was_checked_is_what_is_used(form, monkeypatch):
+    """Another thread, or another process by a file that is mapped, may change an array after the check."""
+    matrix = scipy.sparse.csr_matrix(PAIRS).asformat(form)
+    check = entries._check_range
+
+    def check_and_change(*arguments):
+        check(*arguments)
+        for array in arrays_of(matrix):
+            array[...] = 10**9
+
+    monkeypatch.setattr(entries, "_check_range", check_and_change)
+    found = entries.coo_of_coordinates if form == "coo" else entries.coo_of_compressed
+    parts = (matrix.data, *matrix.coords) if form == "coo" else (matrix.data, matrix.indices, matrix.indptr)
+    options = {} if form == "coo" else {"by_row": form != "csc"}
+    assert found(*parts, (4, 4), "matrix", **options).toarray().tolist() == PAIRS.tolist()
+    assert (matrix.data == 10**9).all()
 
 
 def test_labels_beyond_int64():

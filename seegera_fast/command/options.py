@@ -149,7 +149,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="text with two node numbers a line, counted from 0, and optionally a weight, split at commas or blanks, "
         "comments after #, of an edge that is there several times the largest weight counts; or .npz, a square matrix "
-        "from scipy.sparse.save_npz",
+        "from scipy.sparse.save_npz. Nodes without edges are counted by features, labels or a matrix",
     )
     group.add_argument("--root", type=Path, metavar="DIR", help="with --data: folder of the data sets")
     group.add_argument(
