@@ -428,7 +428,7 @@ def test_wrong_arrays_are_refused(run, own, tmp_path):
     check("--features", np.array([[{}]] * NODES), "array.npy", "NumPy")
     check("--features", np.array([["a"]] * NODES), "array.npy", "<U1", "want numbers")
     check("--labels", np.ones(NODES), "array.npy", "float64", "want integers")
-    check("--labels", np.ones(NODES + 1, np.int64), "labels", "19")
+    check("--labels", np.ones(NODES + 1, np.int64), "array.npy", "(19,)", "one label per node")
     (tmp_path / "labels.txt").write_text("0\n1 2\n")
     refused(run("train", *own, "--out", tmp_path / "out"), "labels.txt, line 2", "'1 2'", "one integer")
 
