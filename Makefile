@@ -99,8 +99,9 @@ format: $(VENV)/.extra-lint
 native: $(VENV)/.installed $(VENV)/.native
 	@$(PY) -m seegera_fast info
 
+# It builds its own libraries; that of the package is not needed.
 sanitize: $(VENV)/.extra-test
-	@$(PHASE) 'CPU kernels under sanitizers' sh tools/sanitize.sh build/sanitize $(PY) $(CPU_TESTS) $(ARGS)
+	@$(PHASE) 'CPU kernels under sanitizers' $(PY) tools/sanitize.py --jobs $(JOBS) $(ARGS)
 
 # --- setting up ------------------------------------------------------------------------------------------------------
 
@@ -118,18 +119,19 @@ $(VENV)/.build-tools: $(VENV)/.torch
 		test -x $(VENV)/bin/\$$tool || $(PIP) install --quiet --ignore-installed \$$tool || exit 1; done"
 	@touch $@
 
-# Without build isolation a rebuild compiles only what changed, and builds against the installed torch.
-install = $(PHASE) 'build and install' $(PIP) install --quiet --no-build-isolation --editable '.$(1)'
+# The package is installed without its libraries, which are built beside it, once, whatever else is installed later.
+install = $(PHASE) 'install' env SEEGERA_NATIVE=0 $(PIP) install --quiet --no-build-isolation --editable '.$(1)'
 
 $(VENV)/.installed: $(VENV)/.build-tools setup.py pyproject.toml
 	@$(call install,)
-	@touch $@ $(VENV)/.native
+	@touch $@
 
 $(VENV)/.extra-%: $(VENV)/.build-tools setup.py pyproject.toml
 	@$(call install,[$*])
-	@touch $(patsubst %,$(VENV)/.extra-%,$(subst $(comma), ,$*)) $@ $(VENV)/.installed $(VENV)/.native
+	@touch $(patsubst %,$(VENV)/.extra-%,$(subst $(comma), ,$*)) $@ $(VENV)/.installed
 
-$(VENV)/.native: $(NATIVE_SOURCES)
+# Only what changed is compiled, against the installed torch.
+$(VENV)/.native: $(VENV)/.build-tools setup.py $(NATIVE_SOURCES)
 	@$(PHASE) 'native libraries' $(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
