@@ -122,14 +122,18 @@ def test_models_are_built():
 
 
 def test_one_model_is_used():
-    """Reading a model does not change it, not even for a moment: it stays in training mode, and no dropout is drawn."""
+    """Reading a model does not change it, not for a moment: it stays in training mode."""
     graph = make_graph(200, 20)
     model = sf.SeeGera(graph, embedding_dim=8, hidden_dim=8, dropout=0.5)
     pairs = torch.tensor([[0, 1], [2, 3], [7, 9]])
 
     def use(_):
         found = [
-            (model.embed(seed=1), model.link_scores(pairs, seed=2), model.reconstruct_features(pairs[:, 0], pairs[:, 1]))
+            (
+                model.embed(seed=1),
+                model.link_scores(pairs, seed=2),
+                model.reconstruct_features(pairs[:, 0], pairs[:, 1]),
+            )
             for _ in range(8)
         ]
         return found, model.training
@@ -187,7 +191,9 @@ def test_use_backend_holds_for_one_thread():
     """Threads with and without a forced backend, in nested blocks: each operation runs where its thread says."""
     matrix = sf.SparseMatrix.from_any(np.eye(3))
     automatic = backends.choose("sparse_matmul", torch.device("cpu")).name
-    names = [name for name, backend in backends.NAMED.items() if backend.missing is None and backend.takes(matrix.device)]
+    names = [
+        name for name, backend in backends.NAMED.items() if backend.missing is None and backend.takes(matrix.device)
+    ]
 
     def use(number):
         seen = []

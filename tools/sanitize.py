@@ -20,8 +20,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 ISAS = ("base", "avx2", "avx512")
@@ -38,7 +40,7 @@ class Sanitizer:
         libraries: run-time libraries, which must be loaded before anything else, since Python is not built with them.
         options: environment variable -> options of the sanitizer.
         threads: the number of threads of torch.
-        left_out: words of tests that run no other line of a kernel than the rest.
+        left_out: words of tests that run no other tasks of a kernel than the rest.
     """
 
     name: str
@@ -49,18 +51,6 @@ class Sanitizer:
     left_out: tuple[str, ...]
 
 
-# Tests of Python code: the same lines for every instruction set and every sanitizer.
-PYTHON_ONLY = (
-    "operators_are_sound",
-    "compiles_whole",
-    "second_derivatives",
-    "no_gradient_wanted",
-    "inductor",
-    "finite_differences",
-    "refusals",
-    "independent_definition",
-    "signature_is_that",
-)
 SANITIZERS = (
     Sanitizer(
         "address and undefined behaviour",
@@ -69,7 +59,7 @@ SANITIZERS = (
         # Python does not free all its memory at exit.
         {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"},
         threads=2,
-        left_out=PYTHON_ONLY,
+        left_out=("finite_differences",),
     ),
     Sanitizer(
         "threads",
@@ -77,7 +67,7 @@ SANITIZERS = (
         ("libtsan.so",),
         {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1"},
         threads=1,
-        left_out=(*PYTHON_ONLY, "each_gradient_alone", "layouts", "nan_is_not_lost", "seed_as_number"),
+        left_out=("finite_differences", "each_gradient_alone", "layouts", "nan_is_not_lost", "seed_as_number"),
     ),
 )
 
@@ -109,7 +99,9 @@ def build(folder: Path, sanitizer: Sanitizer) -> None:
     copy_sources(folder)
     environment = {**os.environ, "SEEGERA_SANITIZE": sanitizer.flag, "SEEGERA_CUDA": "0"}
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+    answer = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    if answer.returncode != 0:
+        sys.exit(answer.stdout)
 
 
 class Runs:
@@ -117,21 +109,19 @@ class Runs:
 
     def __init__(self, folder: Path, sanitizer: Sanitizer) -> None:
         self.folder, self.sanitizer = folder, sanitizer
-        # Where the system places a program's memory at random, ThreadSanitizer may find its own places taken.
-        fixed = [["setarch", platform.machine(), "-R"]] if shutil.which("setarch") else []
-        self.prefix: list[str] = []
-        self.missing = self._missing_library()
-        if self.missing is None:
-            starts = [prefix for prefix in ([], *fixed) if self._starts(prefix)]
-            self.prefix, self.missing = (starts[0], None) if starts else ([], "Python does not start under it")
+        self.prefix, self.missing = self._start()
 
-    def _missing_library(self) -> str | None:
+    def _start(self) -> tuple[list[str], str | None]:
+        """What a command begins with, and why no command can run under the sanitizer, or None."""
         without = [name for name in self.sanitizer.libraries if runtime_library(name) is None]
-        return f"the compiler {shlex.join(compiler())} has no {' and '.join(without)}" if without else None
-
-    def _starts(self, prefix: list[str]) -> bool:
-        command = [*prefix, sys.executable, "-c", "pass"]
-        return subprocess.run(command, env=self.environment("base"), capture_output=True).returncode == 0
+        if without:
+            return [], f"the compiler {shlex.join(compiler())} has no {' and '.join(without)}"
+        # Where the system places a program's memory at random, ThreadSanitizer may find its own places taken.
+        for prefix in ([], ["setarch", platform.machine(), "-R"] if shutil.which("setarch") else []):
+            command = [*prefix, sys.executable, "-c", "pass"]
+            if subprocess.run(command, env=self.environment("base"), capture_output=True).returncode == 0:
+                return prefix, None
+        return [], "Python does not start under it"
 
     def environment(self, isa: str) -> dict[str, str]:
         loaded = ":".join(filter(None, map(runtime_library, self.sanitizer.libraries)))
@@ -150,17 +140,22 @@ class Runs:
         answer = subprocess.run(command, cwd=self.folder, env=self.environment(isa), capture_output=True, text=True)
         return (answer.stdout or answer.stderr).strip().splitlines()[-1]
 
-    def tests(self, isa: str, jobs: int, options: list[str]) -> str:
-        """Runs the tests on an instruction set and returns what came of them; "ok: ..." if nothing is wrong."""
+    def tests(self, isa: str, jobs: int, left_out: list[str]) -> str:
+        """Runs the tests on an instruction set and returns what came of them."""
         for old in self.folder.glob(f"{self.reports(isa).name}.*"):
             old.unlink()
         kernels = sorted(path.stem for path in (self.folder / "kernels" / "cpu").glob("*.cpp"))
         files = [f"tests/test_{name}.py" for name in kernels if (self.folder / "tests" / f"test_{name}.py").is_file()]
-        chosen = f"cpu and not ({' or '.join(self.sanitizer.left_out)})"
+        chosen = f"cpu and not ({' or '.join([*self.sanitizer.left_out, *left_out])})"
         command = [*self.prefix, sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "-p", "no:cacheprovider"]
-        command += ["-k", chosen, *files, *options]
+        command += ["-k", chosen, *files]
         process = subprocess.Popen(
-            command, cwd=self.folder, env=self.environment(isa), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=self.folder,
+            env=self.environment(isa),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         last = ""
         for line in process.stdout:
@@ -178,49 +173,61 @@ def outcome(status: int, last: str, reports: int) -> str:
     """What a run of pytest says, from its exit status, its last line and the number of the sanitizer's reports."""
     passed = re.search(r"(\d+) passed", last)
     if status == 0 and reports == 0 and passed:
-        return f"ok: {int(passed[1]):,} tests, no finding"
+        return f"{int(passed[1]):,} tests, no finding"
     if reports:
         return f"FAILED: {reports} report{'s' if reports > 1 else ''} of the sanitizer, see above"
     return f"FAILED: {last.strip('= ') or f'exit status {status}'}"
 
 
-def check(sanitizer: Sanitizer, folder: Path, jobs: int, options: list[str]) -> dict[str, str]:
+def check(sanitizer: Sanitizer, folder: Path, jobs: int, left_out: list[str]) -> dict[str, str]:
     """Builds, and runs the tests on every instruction set. Returns instruction set -> what came of it."""
+    folder.mkdir(parents=True, exist_ok=True)
     run = Runs(folder, sanitizer)
     if run.missing is not None:
         return dict.fromkeys(ISAS, f"not run: {run.missing}")
-    start = time.monotonic()
-    build(folder, sanitizer)
-    print(f"built for {sanitizer.name}: {time.monotonic() - start:.0f} s", flush=True)
+    _, times = timed(build, folder, sanitizer)
+    print(f"built for {sanitizer.name}: {times}", flush=True)
     found = {}
     for isa in ISAS:
         used = run.instruction_set(isa)
         if used != isa:
             lacks = used in ISAS
-            found[isa] = f"not run: the processor lacks it" if lacks else f"FAILED: the library does not load ({used})"
+            found[isa] = "not run: the processor lacks it" if lacks else f"FAILED: the library does not load ({used})"
             continue
-        start = time.monotonic()
-        result = run.tests(isa, jobs, options)
-        found[isa] = f"{result} ({time.monotonic() - start:.0f} s)"
-        print(f"{isa}, {sanitizer.name}: {found[isa]}", flush=True)
+        found[isa], times = timed(run.tests, isa, jobs, left_out)
+        print(f"{isa}, {sanitizer.name}: {found[isa]}; {times}", flush=True)
     return found
+
+
+def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
+    """The function's result, and how long it and the processors took."""
+    start, before = time.monotonic(), processor_time()
+    result = function(*arguments)
+    return result, f"{time.monotonic() - start:.0f} s, {processor_time() - before:.0f} s of processor time"
+
+
+def processor_time() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def check_all(folder: Path, jobs: int, left_out: list[str]) -> bool:
+    """Runs everything, prints a line for each instruction set, and returns whether nothing was found."""
+    results = {each.name: check(each, folder / each.flag.replace(",", "-"), jobs, left_out) for each in SANITIZERS}
+    for isa in ISAS:
+        print(f"{isa:6}  " + "; ".join(f"{name}: {found[isa]}" for name, found in results.items()))
+    return not any("FAILED" in line for found in results.values() for line in found.values())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0] + ".")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "sanitize", help="default: build/sanitize")
     parser.add_argument("--jobs", type=int, default=2, help="processes for the tests; default: 2")
-    given, options = parser.parse_known_args()
-    start = time.monotonic()
-    results = {
-        sanitizer.name: check(sanitizer, given.folder.absolute() / sanitizer.flag.replace(",", "-"), given.jobs, options)
-        for sanitizer in SANITIZERS
-    }
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"\n{time.monotonic() - start:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor time")
-    for isa in ISAS:
-        print(f"{isa:6}  " + "; ".join(f"{name}: {found[isa]}" for name, found in results.items()))
-    return int(any("FAILED" in line for found in results.values() for line in found.values()))
+    parser.add_argument("--leave-out", nargs="*", default=[], metavar="WORD", help="words of tests that are not run")
+    given = parser.parse_args()
+    clean, times = timed(check_all, given.folder.absolute(), given.jobs, given.leave_out)
+    print(times)
+    return 0 if clean else 1
 
 
 if __name__ == "__main__":
