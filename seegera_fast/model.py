@@ -227,12 +227,7 @@ class SeeGera(nn.Module):
         return self.config.dropout if self.training else 0.0
 
     def _encode(
-        self,
-        propagation: SparseMatrix,
-        features: SparseMatrix,
-        num_draws: int,
-        rate: float,
-        seed: int | torch.Tensor,
+        self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, rate: float, seed: int | torch.Tensor
     ) -> tuple[Posterior, Posterior | None]:
         config = self.config
         variance_draws = num_draws if config.noisy_variance else 1
