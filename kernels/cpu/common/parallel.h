@@ -59,8 +59,7 @@ void on_threads(int64_t threads, const Work& work) {
     std::atomic<int64_t> counter{0};
     // The range is ignored: a thread takes tasks until none are left. Inside another parallel region one call gets
     // the whole range, and does all tasks.
-    torch::stable::parallel_for(0, threads, 1,
-                                [&](int64_t, int64_t) { work([&] { return counter.fetch_add(1); }); });
+    torch::stable::parallel_for(0, threads, 1, [&](int64_t, int64_t) { work([&] { return counter.fetch_add(1); }); });
 #endif
 }
 
