@@ -4,6 +4,7 @@ Python switches between the threads as often as it can, so that what two of them
 """
 
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -161,6 +162,7 @@ COMPUTED = {
     "row normalized": lambda graph: graph.features.row_normalized.parts,
     "order": lambda graph: [graph.features.order, graph.features.row],
     "range": lambda graph: [torch.tensor([*graph.features.value_range, graph.features.value_sum])],
+    "pickle": lambda graph: [pickle.loads([pickle.dumps(graph) for _ in range(8)][-1]).edges()],
     "non-edges": lambda graph: [torch.tensor(graph.adjacency.non_edge_count)],
 }
 
