@@ -285,7 +285,10 @@ def main() -> int:
         print(f"the wheel can't be built: {error}", file=sys.stderr)
         return 1
     print(wheel.name, flush=True)
-    cells = [cell for version in given.pythons for cell in cells_of(version, given.torches, wheel, folder, given.keep)]
+    cells = []
+    for version in given.pythons:
+        cells += cells_of(version, given.torches, wheel, folder, given.keep)
+        print(f"{version}: done", flush=True)
     (folder / "matrix.json").write_text(
         json.dumps({"wheel": wheel.name, "cells": [asdict(cell) for cell in cells]}, indent=2) + "\n"
     )
