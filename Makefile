@@ -8,8 +8,9 @@ DATA ?= digits
 PYTHON ?=
 ARGS ?=
 JOBS ?= 2
-# What `make test` leaves to `make test-device`. `make check` runs both at once.
+# What `make test` leaves to `make test-device`. `make check` runs both at once, and many examples of each property.
 MARKED = -m 'not device'
+PROFILE =
 comma := ,
 
 # Tests run in several processes. Each has one thread, unless a test asks for more.
@@ -27,7 +28,7 @@ TRITON_TESTS := $(wildcard $(patsubst kernels/triton/%.py,tests/test_%.py,$(wild
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help run test test-kernels test-device bench check lint site format native sanitize clean distclean
+.PHONY: help run test test-kernels test-device bench check lint site format native sanitize matrix clean distclean
 
 help:
 	@echo 'make run              set up, then train SeeGera for link prediction on the digits graph; results in runs/digits'
@@ -37,10 +38,12 @@ help:
 	@echo 'make test-kernels     the kernel tests on the base instruction set, and on Triton'"'"'s interpreter'
 	@echo 'make test-device      what the GPU kernels take, compiled without a GPU, and a rehearsal of bench/device.sh'
 	@echo 'make bench            set up, then run the benchmarks and print their table'
-	@echo 'make check            all that CI runs: lint, native, site, test-kernels, test with test-device'
+	@echo 'make check            all that CI runs: lint, native, site, test-kernels, test with test-device and many examples'
 	@echo 'make lint             ruff and clang-format, changing nothing; make format lets them change files'
 	@echo 'make native           build the native libraries in place and say which backends are available'
-	@echo 'make sanitize         build with the address and undefined-behaviour sanitizers, run the CPU kernel tests under them'
+	@echo 'make sanitize         the tests of the CPU kernels under the sanitizers of addresses, undefined behaviour and threads,'
+	@echo '                      on each instruction set that the processor has; ten minutes'
+	@echo 'make matrix           try the wheel on every Python and torch that can be had here, and print a table'
 	@echo 'make site             build the documentation as a site in build/site, and check its links'
 	@echo 'make clean            remove what was built; make distclean removes .venv too'
 	@echo
@@ -55,7 +58,7 @@ run: $(VENV)/.installed $(VENV)/.native
 	@$(PHASE) 'training on $(DATA)' $(PY) -m seegera_fast train --data $(DATA) --out runs/$(DATA) $(ARGS)
 
 test: $(VENV)/.extra-test $(VENV)/.native
-	@$(PHASE) tests $(PYTEST) $(MARKED) tests $(ARGS)
+	@$(PHASE) tests $(PYTEST) $(MARKED) $(PROFILE) tests $(ARGS)
 
 # Tests that run the same lines of Python for every instruction set.
 FOR_ANY_ISA = operators_are_sound or compiles_whole or second_derivatives or no_gradient_wanted or inductor
@@ -80,7 +83,7 @@ check: $(VENV)/.extra-test,lint,docs
 	@$(MAKE) --no-print-directory native
 	@$(MAKE) --no-print-directory site
 	@$(MAKE) --no-print-directory test-kernels
-	@$(MAKE) --no-print-directory test MARKED=
+	@$(MAKE) --no-print-directory test MARKED= PROFILE=--hypothesis-profile=long
 
 lint: $(VENV)/.extra-lint
 	@$(PHASE) 'ruff check' ruff check .
@@ -99,8 +102,13 @@ format: $(VENV)/.extra-lint
 native: $(VENV)/.installed $(VENV)/.native
 	@$(PY) -m seegera_fast info
 
+# It builds its own libraries; that of the package is not needed.
 sanitize: $(VENV)/.extra-test
-	@$(PHASE) 'CPU kernels under sanitizers' sh tools/sanitize.sh build/sanitize $(PY) $(CPU_TESTS) $(ARGS)
+	@$(PHASE) 'CPU kernels under sanitizers' $(PY) tools/sanitize.py --jobs $(JOBS) --leave-out $(filter-out or,$(FOR_ANY_ISA)) $(ARGS)
+
+# A wheel is built as users get it. Environments of about 1 GB are made in build/matrix, one at a time.
+matrix: $(VENV)/.installed
+	@$(PHASE) 'wheel on other Pythons and torches' $(PY) tools/matrix.py $(ARGS)
 
 # --- setting up ------------------------------------------------------------------------------------------------------
 
@@ -118,18 +126,19 @@ $(VENV)/.build-tools: $(VENV)/.torch
 		test -x $(VENV)/bin/\$$tool || $(PIP) install --quiet --ignore-installed \$$tool || exit 1; done"
 	@touch $@
 
-# Without build isolation a rebuild compiles only what changed, and builds against the installed torch.
-install = $(PHASE) 'build and install' $(PIP) install --quiet --no-build-isolation --editable '.$(1)'
+# The package is installed without its libraries, which are built beside it, once, whatever else is installed later.
+install = $(PHASE) 'install' env SEEGERA_NATIVE=0 $(PIP) install --quiet --no-build-isolation --editable '.$(1)'
 
 $(VENV)/.installed: $(VENV)/.build-tools setup.py pyproject.toml
 	@$(call install,)
-	@touch $@ $(VENV)/.native
+	@touch $@
 
 $(VENV)/.extra-%: $(VENV)/.build-tools setup.py pyproject.toml
 	@$(call install,[$*])
-	@touch $(patsubst %,$(VENV)/.extra-%,$(subst $(comma), ,$*)) $@ $(VENV)/.installed $(VENV)/.native
+	@touch $(patsubst %,$(VENV)/.extra-%,$(subst $(comma), ,$*)) $@ $(VENV)/.installed
 
-$(VENV)/.native: $(NATIVE_SOURCES)
+# Only what changed is compiled, against the installed torch.
+$(VENV)/.native: $(VENV)/.build-tools setup.py $(NATIVE_SOURCES)
 	@$(PHASE) 'native libraries' $(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 

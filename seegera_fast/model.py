@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -176,10 +174,11 @@ class SeeGera(nn.Module):
             propagation, visible_edges = mask_structure(graph, config.structure_masking_rate, mask_seed)
             features = mask_features(features, config.feature_masking_rate, derive_seed(seed, Site.FEATURE_MASK))
         draws = config.num_mixture_samples + config.num_importance_samples
-        nodes, feature_rows = self.encode(propagation, features, draws, derive_seed(seed, Site.ENCODER))
+        rate = self._dropout
+        nodes, feature_rows = self._encode(propagation, features, draws, rate, derive_seed(seed, Site.ENCODER))
         z_nodes, z_features = self._sample(nodes, feature_rows, derive_seed(seed, Site.SAMPLES))
         decoder_seed = derive_seed(seed, Site.DECODER)
-        z_links, decoded = self._decode(propagation, features, z_nodes, z_features, decoder_seed)
+        z_links, decoded = self._decode(propagation, features, z_nodes, z_features, rate, decoder_seed)
         return bound(
             config,
             Targets(graph.adjacency, features, features is not graph.features, visible_edges),
@@ -221,8 +220,16 @@ class SeeGera(nn.Module):
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, seed: int | torch.Tensor
     ) -> tuple[Posterior, Posterior | None]:
         """Draws psi for the nodes and, with a feature side, for the features (Eq. psi_1, psi_2, cor)."""
+        return self._encode(propagation, features, num_draws, self._dropout, seed)
+
+    @property
+    def _dropout(self) -> float:
+        return self.config.dropout if self.training else 0.0
+
+    def _encode(
+        self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, rate: float, seed: int | torch.Tensor
+    ) -> tuple[Posterior, Posterior | None]:
         config = self.config
-        rate = config.dropout if self.training else 0.0
         variance_draws = num_draws if config.noisy_variance else 1
         # With a noisy variance both branches read the same noisy input, so they have the same seed.
         noisy_log_var = Site.MEAN if config.noisy_variance else Site.LOG_VAR
@@ -265,10 +272,10 @@ class SeeGera(nn.Module):
         features: SparseMatrix,
         z_nodes: torch.Tensor,
         z_features: torch.Tensor | None,
+        rate: float,
         seed: int | torch.Tensor,
     ) -> tuple[torch.Tensor, Decoded | None]:
         """The node samples for the link decoder, after dropout, and the output of the feature decoder."""
-        rate = self.config.dropout if self.training else 0.0
         if rate > 0:
             z_nodes = ops.dropout(z_nodes, rate, derive_seed(seed, Site.NODE_DROPOUT))
         if z_features is None:
@@ -278,21 +285,11 @@ class SeeGera(nn.Module):
         decoder_seed = derive_seed(seed, Site.FEATURE_DECODER)
         return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, decoder_seed)
 
-    @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        training = self.training
-        self.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.train(training)
-
     def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
         """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout."""
         graph = self._checked(graph)
         checks.seed(seed, graph.device)
-        with self._evaluating():
+        with torch.no_grad():
             draws = self.config.num_importance_samples
             return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)
 
@@ -334,12 +331,13 @@ class SeeGera(nn.Module):
             raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
         _check_range("rows", rows, self.num_nodes)
         _check_range("cols", cols, self.num_features)
-        with self._evaluating():
-            draws = self.config.num_importance_samples
-            nodes, features = self.encode(graph.propagation, graph.features, draws, derive_seed(seed, Site.ENCODER))
+        # The model stays in its mode: other threads may use it.
+        with torch.no_grad():
+            draws, encoder_seed = self.config.num_importance_samples, derive_seed(seed, Site.ENCODER)
+            nodes, features = self._encode(graph.propagation, graph.features, draws, 0.0, encoder_seed)
             z_nodes, z_features = self._sample(nodes, features, derive_seed(seed, Site.SAMPLES))
             decoder_seed = derive_seed(seed, Site.DECODER)
-            _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, decoder_seed)
+            _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, 0.0, decoder_seed)
             return LIKELIHOODS[self.config.likelihood].mean(_entries(decoded, rows, cols)).mean(dim=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -109,10 +109,12 @@ class SparseMatrix(Keeping):
         self._set_transposed(counts.cumsum(0), self.row[self.order], self.values[self.order])
 
     def _set_transposed(self, rowptr: torch.Tensor, col: torch.Tensor, values: torch.Tensor) -> SparseMatrix:
-        self._transposed = SparseMatrix(rowptr, col, values, (self.shape[1], self.shape[0]))
-        self._transposed._origin = weakref.ref(self)
-        self._transposed._layout = self._layout
-        return self._transposed
+        transposed = SparseMatrix(rowptr, col, values, (self.shape[1], self.shape[0]))
+        transposed._origin = weakref.ref(self)
+        transposed._layout = self._layout
+        # From here on other threads may use it.
+        self._transposed = transposed
+        return transposed
 
     @kept
     def row_normalized(self) -> SparseMatrix:

@@ -274,7 +274,7 @@ void all_pairs(const Links<T>& p, double* values) {
     const Blocks blocks(p.nodes, groups.count * groups.size);
     const LinkCells cells(blocks, p.rowptr, p.col);
     const int64_t most_links = cells.largest_count();
-    const std::vector<Meeting> meetings = schedule_meetings(groups, p.samples, torch::stable::get_num_threads());
+    const std::vector<Meeting> meetings = schedule_meetings(groups, p.samples, num_threads());
     // One for each block of each sample. A block is in one task at a time, so no two tasks add to the same one.
     std::vector<double> totals(p.samples * blocks.count());
     Turns turns(static_cast<int64_t>(totals.size()));

@@ -61,7 +61,8 @@ class Keeping:
         return [name for name, member in vars(cls).items() if isinstance(member, kept)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in self.kept_names()}
+        # Of a copy, since other threads may add values meanwhile.
+        return {name: value for name, value in dict(self.__dict__).items() if name not in self.kept_names()}
 
     def _forget(self) -> None:
         """Drops the values that were computed."""

@@ -11,7 +11,57 @@
 #include <atomic>
 #include <cstdint>
 
+#ifdef SEEGERA_OWN_THREADS
+#include <exception>
+#include <thread>
+#include <vector>
+#endif
+
 namespace seegera {
+
+// The number of threads that share the tasks. A build for ThreadSanitizer sets SEEGERA_OWN_THREADS, the number of
+// threads that it starts itself.
+inline int64_t num_threads() {
+#ifdef SEEGERA_OWN_THREADS
+    return SEEGERA_OWN_THREADS;
+#else
+    return torch::stable::get_num_threads();
+#endif
+}
+
+// Calls work(next) on each of `threads` threads. next() counts the tasks up, and no two calls give the same one.
+template <typename Work>
+void on_threads(int64_t threads, const Work& work) {
+#ifdef SEEGERA_OWN_THREADS
+    // ThreadSanitizer takes what OpenMP orders for a race, but knows what std::thread orders. The tasks are dealt in
+    // turn, so that which threads share them does not depend on how busy the machine is.
+    std::vector<std::thread> started;
+    std::vector<std::exception_ptr> errors(threads);
+    for (int64_t thread = 0; thread < threads; ++thread) {
+        started.emplace_back([&, thread] {
+            try {
+                int64_t task = thread - threads;
+                work([&] { return task += threads; });
+            } catch (...) {
+                errors[thread] = std::current_exception();
+            }
+        });
+    }
+    for (std::thread& each : started) {
+        each.join();
+    }
+    for (const std::exception_ptr& error : errors) {
+        if (error) {
+            std::rethrow_exception(error);
+        }
+    }
+#else
+    std::atomic<int64_t> counter{0};
+    // The range is ignored: a thread takes tasks until none are left. Inside another parallel region one call gets
+    // the whole range, and does all tasks.
+    torch::stable::parallel_for(0, threads, 1, [&](int64_t, int64_t) { work([&] { return counter.fetch_add(1); }); });
+#endif
+}
 
 // Calls run(task) for every task in [0, count), each once.
 template <typename Run>
@@ -20,12 +70,8 @@ void for_each_task(int64_t count, const Run& run) {
         run(int64_t{0});
         return;
     }
-    std::atomic<int64_t> next{0};
-    const int64_t workers = std::min<int64_t>(torch::stable::get_num_threads(), count);
-    // The range is ignored: a worker takes tasks until none are left. Inside another parallel region one call
-    // gets all of [0, workers), and does all tasks.
-    torch::stable::parallel_for(0, workers, 1, [&](int64_t, int64_t) {
-        for (int64_t task = next.fetch_add(1); task < count; task = next.fetch_add(1)) {
+    on_threads(std::min(num_threads(), count), [&](const auto& next) {
+        for (int64_t task = next(); task < count; task = next()) {
             run(task);
         }
     });

@@ -7,17 +7,16 @@
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
-#include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "isa.h"
+#include "parallel.h"
 
 // A function of MKL, null where torch has none: sets the number of threads for the calling thread alone (0: the number
 // that holds for all) and returns the one before.
@@ -65,15 +64,14 @@ class OneThreadOfMkl {
     int before_;
 };
 
-// Calls work(next) on every thread; next() counts the tasks up. Products inside run on one thread, so that their bits
+// on_threads with all threads. Products inside run on one thread, so that their bits
 // do not depend on the number of threads; that of a single task as well, which for_each_task runs in the calling
 // thread.
 template <typename Work>
 void on_every_thread(const Work& work) {
-    std::atomic<int64_t> counter{0};
-    torch::stable::parallel_for(0, torch::stable::get_num_threads(), 1, [&](int64_t, int64_t) {
+    on_threads(num_threads(), [&](const auto& next) {
         const OneThreadOfMkl one;
-        work([&] { return counter.fetch_add(1); });
+        work(next);
     });
 }
 
