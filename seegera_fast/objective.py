@@ -15,6 +15,7 @@ from . import ops
 from .config import SeeGeraConfig
 from .nn import Decoded
 from .ops.feature_likelihood import LIKELIHOODS
+from .reference.weights import logsumexp
 from .sparse_matrix import SparseMatrix
 
 
@@ -174,4 +175,4 @@ def log_mixture(form: str, samples: Sequence[tuple[torch.Tensor, Posterior]]) ->
     if form == "per_node":
         return _total(ops.mixture_density(z, *psi) for z, psi in samples)
     components = _total(ops.component_log_density(z, *psi) for z, psi in samples)
-    return torch.logsumexp(components, dim=1) - math.log(components.shape[1])
+    return logsumexp(components, dim=1) - math.log(components.shape[1])
