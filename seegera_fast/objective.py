@@ -54,7 +54,8 @@ class Output:
 
     Attributes:
         loss: scalar: minus the bound, to be minimised.
-        terms: the terms of the bound by name ("link", "feature", "prior", "mixture"): means over the samples, detached.
+        terms: the terms of the bound by name ("link", "feature", "prior", "mixture"), detached: means over the samples
+            where the term is above minus infinity. NaN: there is none.
     """
 
     loss: torch.Tensor
@@ -157,7 +158,9 @@ def bound(
     loss = -ops.importance_bound(_total(likelihoods.values()), prior, mixture, warmup=warmup)
 
     terms = {**likelihoods, "prior": prior, "mixture": mixture}
-    means = torch.stack([term.detach() for term in terms.values()]).mean(dim=1)
+    values = torch.stack([term.detach() for term in terms.values()])
+    lost = values == -math.inf
+    means = values.masked_fill(lost, 0.0).sum(dim=1) / (~lost).sum(dim=1)
     return Output(loss, dict(zip(terms, means.unbind(), strict=True)))
 
 

@@ -1,10 +1,8 @@
 """log q(Z_j | psi) for the K extra draws of psi and the draw that sample j comes from."""
 
-import math
-
 import torch
 
-from .deviation import bounded
+from .normal_density import normal_log_density
 from .weights import term
 
 
@@ -25,6 +23,4 @@ def row_log_densities(z, means, log_var) -> torch.Tensor:
 
 
 def _log_density(z, mean, log_var) -> torch.Tensor:
-    log_var = bounded(log_var)
-    squares = ((z - mean) * torch.exp(-0.5 * log_var)) ** 2
-    return -0.5 * (squares + log_var + math.log(2 * math.pi)).sum(dim=2)
+    return normal_log_density(z, mean, log_var).sum(dim=2)

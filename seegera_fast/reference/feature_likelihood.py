@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import softplus
 
-from .deviation import bounded
 from .factors import factor
+from .normal_density import normal_log_density
 from .weights import term, weighted
 
 
@@ -44,9 +44,7 @@ def mse(target, outputs, **_) -> torch.Tensor:
 
 
 def gaussian(target, outputs, *, log_var, **_) -> torch.Tensor:
-    log_var = bounded(log_var)
-    squares = ((target - outputs) * torch.exp(-0.5 * log_var)) ** 2
-    return -0.5 * (squares + log_var + math.log(2 * math.pi))
+    return normal_log_density(target, outputs, log_var)
 
 
 def identity(outputs) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import torch
 
 from ..seeds import seed_tensor
-from .deviation import bounded
+from .normal_density import bounded
 from .random import normals
 from .weights import term
 

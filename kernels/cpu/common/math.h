@@ -135,7 +135,7 @@ inline V exp_nonpositive(V x) {
     return fraction * power_of_two<V>(rounded_integer(shifted));
 }
 
-// Log variances are kept in [-30, 30]; seegera_fast/reference/deviation.py says why. A NaN stays.
+// Log variances are kept in [-30, 30]; seegera_fast/reference/normal_density.py says why. A NaN stays.
 constexpr int kMostLogVar = 30;
 
 template <typename V>

@@ -11,9 +11,9 @@ import struct
 import triton
 import triton.language as tl
 
-from seegera_fast.reference import deviation
+from seegera_fast.reference import normal_density
 
-MOST_LOG_VAR = tl.constexpr(deviation.MOST_LOG_VAR)
+MOST_LOG_VAR = tl.constexpr(normal_density.MOST_LOG_VAR)
 
 
 def bits_of(number: float) -> int:
@@ -54,7 +54,7 @@ def weighted(weight, value):
 
 @triton.jit
 def bounded_log_var(log_var):
-    """A log variance in its range (reference/deviation.py says why), and a mask of where it was in it; a NaN stays."""
+    """A log variance in its range, see reference/normal_density.py, and a mask of where it was inside. A NaN stays."""
     inside = tl.abs(log_var) <= MOST_LOG_VAR
     end = tl.where(log_var < 0.0, -MOST_LOG_VAR, MOST_LOG_VAR)
     return tl.where(inside | (log_var != log_var), log_var, end), inside
