@@ -55,7 +55,7 @@ class Output:
     Attributes:
         loss: scalar: minus the bound, to be minimised.
         terms: the terms of the bound by name ("link", "feature", "prior", "mixture"), detached: means over the samples
-            where the term is above minus infinity. NaN: there is none.
+            where the term is above minus infinity, if there are any.
     """
 
     loss: torch.Tensor
@@ -161,6 +161,7 @@ def bound(
     values = torch.stack([term.detach() for term in terms.values()])
     lost = values == -math.inf
     means = values.masked_fill(lost, 0.0).sum(dim=1) / (~lost).sum(dim=1)
+    means = means.masked_fill(lost.all(dim=1), -math.inf)
     return Output(loss, dict(zip(terms, means.unbind(), strict=True)))
 
 

@@ -101,12 +101,13 @@ REFUSALS = [
 ]
 
 
-class TestLinkLikelihood(contract.SummedOperation, contract.SeededOperation):
+class TestLinkLikelihood(contract.SummedOperation, contract.SeededOperation, contract.DrawnOperation):
     operation = "link_likelihood"
     differentiable = ("z",)
     cases = CASES
     smooth = ("random", "random, drawn", "path, mean without loops", "one_node", "weight of a tensor")
     typical = ("random", "random, drawn", "hub, mean without loops")
+    drawn = typical
     refusals = REFUSALS
 
     @staticmethod
@@ -133,6 +134,10 @@ class TestLinkLikelihood(contract.SummedOperation, contract.SeededOperation):
                 total += float(pos_weight) * sum(log_sigmoid(i, i, 1) for i in range(n))
             totals.append(total / max(1, n * n if self_loops else n * (n - 1)) if reduction == "mean" else total)
         return torch.tensor(totals, dtype=torch.float64)
+
+    @staticmethod
+    def first_draw(arguments):
+        return [arguments["z"][:, 0]]
 
     @staticmethod
     def terms(arguments):
