@@ -85,7 +85,11 @@ class TrainingFailure(RuntimeError):
     """
 
     def __init__(self, epoch: int, term: str) -> None:
-        change = "a lower learning_rate" if epoch > 1 else "features of smaller values, a lower dropout or a lower learning_rate"
+        change = (
+            "a lower learning_rate"
+            if epoch > 1
+            else "features of smaller values, a lower dropout or a lower learning_rate"
+        )
         super().__init__(f"epoch {epoch}: {term} became NaN or infinite first; {change} may help")
         self.epoch = epoch
         self.term = term

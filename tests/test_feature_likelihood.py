@@ -249,6 +249,16 @@ def test_logits_of_ten_thousand(column, dtype):
     assert by_weight.flatten().tolist() == [2.0 * 100.0, -100.0]
 
 
+def test_infinite_logits(column):
+    """Of ones with plus infinity and zeros with minus infinity the probability is 1; a weight of 0 counts nothing."""
+    features = SparseMatrix.from_any([[1.0, 0.0]]).to(device=column.device)
+    hidden, weight = (torch.tensor(given, device=column.device) for given in ([[[1e30]]], [[1e30, -1e30]]))
+    assert ops.feature_likelihood(hidden, weight, features).tolist() == [0]
+    weight[0, 0] = -1e30
+    assert ops.feature_likelihood(hidden, weight, features, pos_weight=0.0).tolist() == [0]
+    assert ops.feature_likelihood(hidden, weight, features) < -1e37
+
+
 def with_log_variances(log_var, dtype):
     """Gaussian, each column of X with a log variance. A third of the columns fits exactly, the others to its deviation:
 

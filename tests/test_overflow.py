@@ -4,11 +4,14 @@ import math
 
 import numpy as np
 import pytest
+import scipy.special
 import torch
 from contract import columns
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tolerances import assert_same_bits
 
-from seegera_fast import Graph, SeeGera, use_backend
+from seegera_fast import Graph, SeeGera, SparseMatrix, ops, use_backend
 from seegera_fast.objective import Posterior, log_mixture
 from seegera_fast.training import TrainingConfig, TrainingFailure, train
 
@@ -134,3 +137,74 @@ def test_a_joint_mixture_without_a_component(column, dtype):
     torch.testing.assert_close(by_z[:, 1:], want[0])
     torch.testing.assert_close(others[0][:, [0, 2]], want[1])
     torch.testing.assert_close(others[1], want[2])
+
+
+# Magnitudes: the sum of squares of numbers of the last ones overflows float32, that of the ones before does not.
+MAGNITUDES = st.sampled_from([0.0, 1e-30, 1.0, 1e4, 1e9])
+LOG_VARIANCES = st.one_of(st.floats(-40, 40, width=32), st.floats(width=32, allow_nan=False, allow_infinity=False))
+
+
+def tensor_of(draw, shape, magnitudes):
+    """Normal numbers, those of each draw (dimension 1) with a magnitude."""
+    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 9))))
+    factors = draw(st.lists(magnitudes, min_size=shape[1], max_size=shape[1]))
+    return numbers * torch.tensor(factors).view(1, -1, *(1,) * (len(shape) - 2))
+
+
+def check_what_is_left(function, leaves):
+    """The values are numbers or minus infinity. Without upstream gradients for the latter, all gradients are finite."""
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    value = function(*leaves)
+    assert (value.isfinite() | (value == -math.inf)).all(), value
+    for gradient in torch.autograd.grad(value, leaves, value.isfinite().to(value.dtype)):
+        assert gradient.isfinite().all(), gradient
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_densities_are_finite_or_minus_infinity(column, data):
+    rows, width, samples, extra = (data.draw(st.integers(least, 4)) for least in (1, 1, 1, 0))
+    magnitudes = st.one_of(MAGNITUDES, st.sampled_from([1e15, 1e20, 1e37]))
+    z = tensor_of(data.draw, (rows, samples, width), magnitudes)
+    means = tensor_of(data.draw, (rows, extra + samples, width), magnitudes)
+    shape = (rows, data.draw(st.sampled_from([1, extra + samples])), width)
+    size = math.prod(shape)
+    log_var = torch.tensor(data.draw(st.lists(LOG_VARIANCES, min_size=size, max_size=size))).view(shape)
+    operands = [tensor.to(column.device) for tensor in (z, means, log_var)]
+    check_what_is_left(ops.standard_normal_density, operands[:1])
+    check_what_is_left(ops.mixture_density, [operand.detach() for operand in operands])
+    check_what_is_left(ops.component_log_density, [operand.detach() for operand in operands])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_likelihoods_are_finite_or_minus_infinity(column, data):
+    rows, width, columns, samples = (data.draw(st.integers(1, 4)) for _ in range(4))
+    likelihood = data.draw(st.sampled_from(["bernoulli", "mse", "gaussian"]))
+    hidden = tensor_of(data.draw, (rows, samples, width), MAGNITUDES)
+    weights = [tensor_of(data.draw, (width, columns), MAGNITUDES) for _ in range(1 + (likelihood == "gaussian"))]
+    x = torch.rand(rows, columns, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 9)))).round()
+    if likelihood != "bernoulli":
+        x = x * data.draw(st.sampled_from([1.0, 1e9, 1e15, 1e20]))
+    features = SparseMatrix.from_any(x).to(device=column.device)
+
+    def function(hidden, weight, log_var_weight=None):
+        return ops.feature_likelihood(hidden, weight, features, likelihood=likelihood, log_var_weight=log_var_weight)
+
+    check_what_is_left(function, [tensor.to(column.device) for tensor in (hidden, *weights)])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_weights_of_samples(column, data):
+    """The bound is that of SciPy. Its gradients are the weights, of which the sum is 1 unless all samples are lost."""
+    samples = data.draw(st.integers(1, 6))
+    numbers = st.one_of(st.just(-math.inf), st.floats(-1e6, 1e6, width=32))
+    likelihood = torch.tensor(data.draw(st.lists(numbers, min_size=samples, max_size=samples))).to(column.device)
+    likelihood.requires_grad_()
+    value = ops.importance_bound(likelihood, torch.zeros_like(likelihood), torch.zeros_like(likelihood))
+    want = scipy.special.logsumexp(likelihood.detach().cpu().double().numpy()) - math.log(samples)
+    assert value.item() == pytest.approx(want, rel=1e-6, abs=1e-6)
+    (gradient,) = torch.autograd.grad(value, likelihood)
+    assert gradient.sum().item() == pytest.approx(float(math.isfinite(want)), abs=1e-6)
+    assert (gradient[likelihood == -math.inf] == 0).all()
