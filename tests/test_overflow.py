@@ -60,7 +60,8 @@ def test_log_variances_far_beyond_their_range(column, kind, samples, mixture):
     """ "gaussian" with dropout 0.9, which multiplies what it keeps by 10 in every layer."""
     options = {"likelihood": "gaussian", "dropout": 0.9, "num_importance_samples": samples, "mixture": mixture}
     model = SeeGera(graph_of(kind, column), **options, embedding_dim=64, hidden_dim=64)
-    for seed in SEEDS:
+    # A step takes Triton's interpreter seconds.
+    for seed in SEEDS[:1] if column.backend == "triton" else SEEDS:
         assert_finite(*gradients_of(model, seed))
 
 
