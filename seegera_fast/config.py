@@ -33,7 +33,8 @@ class SeeGeraConfig:
         noisy_variance: True: the noise enters the variance branch too, as the paper's text has it.
         num_importance_samples, num_mixture_samples: J (at least 1) and K (at least 0).
         dropout: rate in [0, 1) on the input of every layer, and on the samples before both decoders.
-        likelihood: the likelihood of the features: "bernoulli" (values in [0, 1]), "mse" or "gaussian".
+        likelihood: the likelihood of the features: "bernoulli" (values in [0, 1]), "mse" or "gaussian". The log
+            variances of "gaussian" and of the posterior are kept in [-30, 30].
         mixture: the mixture Omega: "per_node" (released program) or "joint" (the paper's equation to the letter).
         scaling: "mean" (released program) or "sum" (the paper's bound).
         structure_masking_rate, feature_masking_rate: alpha_1 and alpha_2, in [0, 1).

@@ -15,6 +15,7 @@ from . import ops
 from .config import SeeGeraConfig
 from .nn import Decoded
 from .ops.feature_likelihood import LIKELIHOODS
+from .reference.weights import logsumexp
 from .sparse_matrix import SparseMatrix
 
 
@@ -53,7 +54,8 @@ class Output:
 
     Attributes:
         loss: scalar: minus the bound, to be minimised.
-        terms: the terms of the bound by name ("link", "feature", "prior", "mixture"): means over the samples, detached.
+        terms: the terms of the bound by name ("link", "feature", "prior", "mixture"), detached: means over the samples
+            where the term is above minus infinity, if there are any.
     """
 
     loss: torch.Tensor
@@ -156,7 +158,10 @@ def bound(
     loss = -ops.importance_bound(_total(likelihoods.values()), prior, mixture, warmup=warmup)
 
     terms = {**likelihoods, "prior": prior, "mixture": mixture}
-    means = torch.stack([term.detach() for term in terms.values()]).mean(dim=1)
+    values = torch.stack([term.detach() for term in terms.values()])
+    lost = values == -math.inf
+    means = values.masked_fill(lost, 0.0).sum(dim=1) / (~lost).sum(dim=1)
+    means = means.masked_fill(lost.all(dim=1), -math.inf)
     return Output(loss, dict(zip(terms, means.unbind(), strict=True)))
 
 
@@ -174,4 +179,4 @@ def log_mixture(form: str, samples: Sequence[tuple[torch.Tensor, Posterior]]) ->
     if form == "per_node":
         return _total(ops.mixture_density(z, *psi) for z, psi in samples)
     components = _total(ops.component_log_density(z, *psi) for z, psi in samples)
-    return torch.logsumexp(components, dim=1) - math.log(components.shape[1])
+    return logsumexp(components, dim=1) - math.log(components.shape[1])

@@ -85,7 +85,12 @@ class TrainingFailure(RuntimeError):
     """
 
     def __init__(self, epoch: int, term: str) -> None:
-        super().__init__(f"epoch {epoch}: {term} became NaN or infinite first; a lower learning_rate may help")
+        change = (
+            "a lower learning_rate"
+            if epoch > 1
+            else "features of smaller values, a lower dropout or a lower learning_rate"
+        )
+        super().__init__(f"epoch {epoch}: {term} became NaN or infinite first; {change} may help")
         self.epoch = epoch
         self.term = term
 
@@ -279,9 +284,8 @@ def _step(
     # All values are read together at the end, so that the host waits for the GPU only once.
     parts = {**output.terms, "loss": output.loss.detach()}
     numbers = dict(zip(parts, torch.stack([part.double() for part in parts.values()]).tolist(), strict=True))
-    for name, number in numbers.items():
-        if not math.isfinite(number):
-            raise TrainingFailure(epoch, name)
+    if not math.isfinite(numbers["loss"]):
+        raise TrainingFailure(epoch, next(name for name, number in numbers.items() if not math.isfinite(number)))
     optimizer.step()
     return numbers
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -277,6 +278,7 @@ class Operation:
             "layout": lambda: list(LAYOUTS),
             "refusal": lambda: [pytest.param(refusal, id=refusal.name) for refusal in cls.refusals],
             "seed": lambda: [3, -5, 2**63 - 1, -(2**63)],
+            "fill": lambda: list(cls.fills),
         }
         if {"column", "case"} <= set(metafunc.fixturenames):
             # The reference is held against the independent definition in every case; against itself a few will do.
@@ -596,6 +598,70 @@ class SeededOperation(Operation):
             for shape in ((), (1,)):
                 tensor = torch.full(shape, seed, dtype=torch.int64, device=column.device)
                 assert_same_bits(self.on(column)(**{**arguments, "seed": tensor}), number)
+
+
+class DrawnOperation(Operation):
+    """Tests of an operation on several draws, which are independent."""
+
+    # What a draw is filled with whose upstream gradient is 0: FILLS, where it holds for all of them.
+    fills: ClassVar[tuple[str, ...]] = ("huge", "infinite", "nan")
+    # Cases for the test below.
+    drawn: ClassVar[tuple[str, ...]]
+
+    @staticmethod
+    def first_draw(arguments: Arguments) -> list[torch.Tensor]:
+        """Views of what belongs to the first draw alone."""
+        raise NotImplementedError
+
+    @staticmethod
+    def draws_of(output: torch.Tensor) -> torch.Tensor:
+        """The output with its draws in the first dimension."""
+        return output
+
+    def test_a_draw_without_weight_counts_nothing(self, column, dtype, case, fill):
+        """With an upstream gradient of 0, gradients are the same bits whatever the draw is; its own are 0."""
+        plain = converted(self.cases[case](), dtype, column.device)
+        broken = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in plain.items()}
+        views = self.first_draw(broken)
+        assert views
+        for view in views:
+            view.fill_({"huge": torch.finfo(dtype).max ** 0.52, "infinite": math.inf, "nan": math.nan}[fill])
+
+        def without_the_first(output: torch.Tensor) -> torch.Tensor:
+            gradient = upstream(output)
+            self.draws_of(gradient)[0] = 0
+            return gradient
+
+        function = self.on(column)
+        want = self.outcome(function, plain, gradient=without_the_first)
+        got = self.outcome(function, broken, gradient=without_the_first)
+        for name in set(got) - {"output"}:
+            assert want[name].isfinite().all()
+            # A zero may have another sign.
+            assert torch.equal(got[name], want[name]), f"{name}: is {got[name]}, want {want[name]}"
+
+    test_a_draw_without_weight_counts_nothing.case_set = "drawn"
+
+
+class RangedOperation(Operation):
+    """Tests of an operation with an argument ``log_var``, whose range ends at 30 on both sides."""
+
+    def test_log_variances_end_at_30(self, column, dtype, case):
+        """Outside of the range everything is as at its end, and the gradient of the log variance is 0."""
+        plain = converted(self.cases[case](), dtype, column.device)
+        values = [-math.inf, -1e30, -2000.0, -30.5, -30.0, -29.5, 0.0, 29.5, 30.0, 30.5, 200.0, 1e30, math.inf]
+        given = torch.tensor(values, dtype=dtype, device=column.device)
+        log_var = given.repeat(plain["log_var"].numel())[: plain["log_var"].numel()].view(plain["log_var"].shape)
+        function = self.on(column)
+        beyond, ends = {**plain, "log_var": log_var}, {**plain, "log_var": log_var.clamp(-30, 30)}
+        got, want = self.outcome(function, beyond), self.outcome(function, ends)
+        want["gradient of log_var"][log_var.abs() > 30] = 0
+        for name, value in got.items():
+            assert value.isfinite().all(), name
+            assert torch.equal(value, want[name]), f"{name}: is {value}, want {want[name]}"
+        self.compare(got, ends, dtype, self.expected(beyond))
+
+    test_log_variances_end_at_30.case_set = "typical"
 
 
 class SummedOperation(Operation):

@@ -8,21 +8,23 @@ import pytest
 import scipy.stats
 import torch
 from contract import columns
-from test_mixture_density import CASES, REFUSALS, large, mixture, terms
+from test_mixture_density import CASES, REFUSALS, first_draw, large, mixture, terms
 from tolerances import assert_close
 
 from seegera_fast import ops, reference, use_backend
 
 
-class TestComponentLogDensity(contract.SummedOperation):
+class TestComponentLogDensity(contract.SummedOperation, contract.DrawnOperation, contract.RangedOperation):
     operation = "component_log_density"
     differentiable = ("z", "means", "log_var")
     cases = CASES
     smooth = ("J 2, K 3", "J 2, K 3, own variances", "J 1, K 0", "d 33", "one row")
     typical = ("J 2, K 3", "J 2, K 3, own variances")
+    drawn = (*typical, "J 1, K 1, own variances", "d 33, own variances")
     refusals = REFUSALS
     terms = staticmethod(terms)
     large = staticmethod(large)
+    first_draw = staticmethod(first_draw)
 
     @staticmethod
     def slow(z, means, log_var):

@@ -69,13 +69,23 @@ REFUSALS = [
 ]
 
 
-class TestDecoderInput(contract.SeededOperation):
+class TestDecoderInput(contract.SeededOperation, contract.DrawnOperation):
     operation = "decoder_input"
     differentiable = DIFFERENTIABLE
     cases = CASES
     smooth = ("negative", "dropout 0.3, d 2", "empty")
     typical = ("negative", "dropout 0.3, d 5", "more features than nodes", "dense layout")
+    # The gradient of the weight is a product over all draws: of an infinite one with 0 it is NaN.
+    drawn, fills = typical, ("huge",)
     refusals = REFUSALS
+
+    @staticmethod
+    def first_draw(arguments):
+        return [arguments["z_nodes"][:, 0], arguments["z_features"][:, 0]]
+
+    @staticmethod
+    def draws_of(output):
+        return output.transpose(0, 1)
 
     @staticmethod
     def slow(features, z_nodes, z_features, weight, dropout, seed):

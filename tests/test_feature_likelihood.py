@@ -20,7 +20,6 @@ from tolerances import assert_close, assert_same_bits
 from torch.distributions import Bernoulli, Normal
 
 from seegera_fast import SparseMatrix, backends, ops, use_backend
-from seegera_fast.reference import deviation
 from seegera_fast.registry import Rows
 
 LIKELIHOODS = ("bernoulli", "mse", "gaussian")
@@ -134,7 +133,7 @@ REFUSALS = [
 ]
 
 
-class TestFeatureLikelihood(contract.SummedOperation):
+class TestFeatureLikelihood(contract.SummedOperation, contract.DrawnOperation):
     operation = "feature_likelihood"
     differentiable = ("hidden", "weight", "log_var_weight")
     cases = CASES
@@ -149,6 +148,12 @@ class TestFeatureLikelihood(contract.SummedOperation):
         "mse, one node",
     )
     typical = ("bernoulli, binary", "mse, negative", "gaussian, a weight for each sample")
+    drawn = (
+        *typical,
+        *(f"{name}, one sample" for name in LIKELIHOODS),
+        *(f"{name}, tiles of three samples" for name in LIKELIHOODS),
+        "mse, several tiles",
+    )
     refusals = REFUSALS
 
     @staticmethod
@@ -168,6 +173,11 @@ class TestFeatureLikelihood(contract.SummedOperation):
                 terms = pos_weight * x * one + (1 - x) * zero
             totals.append(terms.mean() if reduction == "mean" else terms.sum())
         return torch.stack(totals)
+
+    @staticmethod
+    def first_draw(arguments):
+        hidden, weight = arguments["hidden"], arguments["weight"]
+        return [hidden[:, 0], *([weight[0]] if weight.ndim == 3 else [])]
 
     @staticmethod
     def terms(arguments):
@@ -239,6 +249,16 @@ def test_logits_of_ten_thousand(column, dtype):
     assert by_weight.flatten().tolist() == [2.0 * 100.0, -100.0]
 
 
+def test_infinite_logits(column):
+    """Of ones with plus infinity and zeros with minus infinity the probability is 1; a weight of 0 counts nothing."""
+    features = SparseMatrix.from_any([[1.0, 0.0]]).to(device=column.device)
+    hidden, weight = (torch.tensor(given, device=column.device) for given in ([[[1e30]]], [[1e30, -1e30]]))
+    assert ops.feature_likelihood(hidden, weight, features).tolist() == [0]
+    weight[0, 0] = -1e30
+    assert ops.feature_likelihood(hidden, weight, features, pos_weight=0.0).tolist() == [0]
+    assert ops.feature_likelihood(hidden, weight, features) < -1e37
+
+
 def with_log_variances(log_var, dtype):
     """Gaussian, each column of X with a log variance. A third of the columns fits exactly, the others to its deviation:
 
@@ -262,19 +282,28 @@ def with_log_variances(log_var, dtype):
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)
-@pytest.mark.parametrize("log_var", [-60.0, -90.0, -155.0, -400.0, -800.0, -2000.0])
-def test_deviations_whose_squares_are_no_numbers(column, log_var, dtype):
-    """1 / sigma^2 is beyond float32, 1 / sigma is, sigma is 0."""
+@pytest.mark.parametrize("log_var", [-20.0, -29.5, 29.5])
+def test_small_and_large_deviations(column, log_var, dtype):
     arguments = converted(with_log_variances(torch.full((20,), log_var).double(), dtype), dtype, column.device)
     TestFeatureLikelihood.compare(outcome_of(arguments), arguments, dtype)
 
 
-@pytest.mark.parametrize(("log_var", "dtype"), [(-161.0, torch.float32), (-1121.0, torch.float64)])
-def test_the_least_deviation_of_the_squares(column, monkeypatch, log_var, dtype):
-    """On both sides of the limit; beyond it a square does not depend on the log variance."""
-    monkeypatch.setitem(deviation.MOST, torch.float64, deviation.MOST[dtype])
-    arguments = converted(with_log_variances(log_var + 2 * normal(20, seed=5), dtype), dtype, column.device)
-    TestFeatureLikelihood.compare(outcome_of(arguments), arguments, dtype)
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_log_variances_end_at_30(column, dtype):
+    """Outside of the range everything is as at its end, and the gradient of the log variance is 0."""
+    log_var = torch.tensor([-1e30, -2000.0, -90.0, -30.5, -30.0, -29.5, 0.0, 29.5, 30.0, 30.5, 200.0, 1e30]).double()
+    arguments = converted(with_log_variances(log_var.clamp(-30, 30), dtype), dtype, column.device)
+    want = outcome_of(arguments)
+    beyond = arguments["log_var_weight"].clone()
+    beyond[0] = log_var.to(beyond)
+    outside = log_var.abs().gt(30).to(column.device)
+    got = outcome_of({**arguments, "log_var_weight": beyond})
+    for name in ("output", "gradient of weight"):
+        assert torch.equal(got[name], want[name]), name
+    by_log_var = got["gradient of log_var_weight"]
+    assert (by_log_var[:, outside] == 0).all()
+    assert torch.equal(by_log_var[:, ~outside], want["gradient of log_var_weight"][:, ~outside])
+    TestFeatureLikelihood.compare(got, {**arguments, "log_var_weight": beyond}, dtype)
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)

@@ -99,13 +99,23 @@ REFUSALS = [
 ]
 
 
-class TestGcn(contract.SeededOperation):
+class TestGcn(contract.SeededOperation, contract.DrawnOperation):
     operation = "gcn"
     differentiable = DIFFERENTIABLE
     cases = CASES
     smooth = ("path, tanh", "dropout 0.3", "dense layer with dropout, without bias", "one_node, none")
     typical = ("dropout 0.3", "hub, relu", "dense layer, tanh", "dropout, A before W", "dense layout")
+    # The gradient of the weight is a product over all draws: of an infinite one with 0 it is NaN.
+    drawn, fills = typical, ("huge",)
     refusals = REFUSALS
+
+    @staticmethod
+    def first_draw(arguments):
+        return [arguments["hidden"][:, 0]]
+
+    @staticmethod
+    def draws_of(output):
+        return output.transpose(0, 1)
 
     @staticmethod
     def slow(propagation, hidden, weight, bias, dropout, seed, activation):
@@ -172,6 +182,15 @@ def test_relu_at_a_nan_lets_the_gradient_through(column):
     output = ops.gcn(**{**given, "bias": bias})
     (gradient,) = torch.autograd.grad(output.sum(), bias)
     assert_same_bits(gradient, torch.full_like(gradient, output.shape[0] * output.shape[1]))
+
+
+def test_tanh_at_a_nan_without_an_upstream_gradient(column):
+    """The gradient of a bias that is not a number is 0."""
+    given = contract.converted(layer("hub", activation="tanh")(), torch.float32, column.device)
+    bias = torch.full_like(given["bias"], torch.nan).requires_grad_()
+    output = ops.gcn(**{**given, "bias": bias})
+    (gradient,) = torch.autograd.grad(output, bias, torch.zeros_like(output))
+    assert (gradient == 0).all()
 
 
 def test_two_identity_layers_move_two_steps(column):

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import cases
 import contract
 import pytest
 import torch
@@ -104,6 +105,69 @@ def column(request):
 
 def bound(column, *vectors, **options):
     return ops.importance_bound(*(v.to(column.device) for v in vectors), **options).cpu()
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("likelihood", [[-math.inf], [-math.inf] * 3])
+def test_nothing_but_minus_infinity(column, likelihood, dtype):
+    """The bound is minus infinity, its gradients are 0."""
+    leaves = [torch.tensor(values, dtype=dtype, device=column.device) for values in (likelihood, *2 * [[1.0]])]
+    leaves = [leaf.expand(len(likelihood)).clone().requires_grad_() for leaf in leaves]
+    value = ops.importance_bound(*leaves)
+    assert value == -math.inf
+    for gradient in torch.autograd.grad(value, leaves):
+        assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_a_sample_of_minus_infinity_has_weight_0(column, name, dtype):
+    """In value and gradients the others are as ever, but for the number of samples."""
+    given = contract.converted(vectors(3)(), dtype, column.device)
+    fewer = {key: value[1:] if isinstance(value, torch.Tensor) else value for key, value in given.items()}
+    given[name][0] = math.inf if name == "log_mixture" else -math.inf
+    got, want = (TestImportanceBound.outcome(ops.importance_bound, arguments) for arguments in (given, fewer))
+    want["output"] += math.log(2) - math.log(3)
+    for key, value in want.items():
+        found = got[key]
+        if key != "output":
+            assert found[0] == 0
+            found = found[1:]
+        assert_close(found, value.double(), terms=3, name=key)
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_infinity_and_nan_are_not_hidden(column, number):
+    vector = torch.tensor([number, 0.0], device=column.device)
+    zeros = torch.zeros_like(vector)
+    for operands in ((vector, zeros, zeros), (zeros, vector, zeros), (zeros, zeros, -vector)):
+        found = TestImportanceBound.outcome(ops.importance_bound, dict(zip(DIFFERENTIABLE, operands, strict=True)))
+        for name, value in found.items():
+            assert value.isnan().all(), name
+
+
+@pytest.mark.parametrize("warmup", [0, 0.0, [0.0]])
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_a_warm_up_of_0_leaves_the_regularising_terms_out(column, number, warmup):
+    """Even where they are infinite or NaN."""
+    warmup = torch.tensor(warmup, dtype=torch.float64, device=column.device) if isinstance(warmup, list) else warmup
+    vector = torch.tensor([number, 0.0], device=column.device)
+    found = TestImportanceBound.outcome(
+        ops.importance_bound,
+        {"log_likelihood": torch.zeros_like(vector), "log_prior": vector, "log_mixture": vector, "warmup": warmup},
+        gradient=torch.ones_like,
+    )
+    assert found["output"].item() == pytest.approx(0, abs=1e-6)
+    assert found["gradient of log_likelihood"].tolist() == [0.5, 0.5]
+    assert (found["gradient of log_prior"] == 0).all()
+    assert (found["gradient of log_mixture"] == 0).all()
+
+
+def test_an_upstream_gradient_of_0(column):
+    leaves = [torch.tensor([math.nan, 0.0], device=column.device).requires_grad_() for _ in range(3)]
+    value = ops.importance_bound(*leaves)
+    for gradient in torch.autograd.grad(value, leaves, torch.zeros_like(value)):
+        assert (gradient == 0).all()
 
 
 def test_enumeration_of_a_discrete_model(column):

@@ -101,12 +101,13 @@ REFUSALS = [
 ]
 
 
-class TestLinkLikelihood(contract.SummedOperation, contract.SeededOperation):
+class TestLinkLikelihood(contract.SummedOperation, contract.SeededOperation, contract.DrawnOperation):
     operation = "link_likelihood"
     differentiable = ("z",)
     cases = CASES
     smooth = ("random", "random, drawn", "path, mean without loops", "one_node", "weight of a tensor")
     typical = ("random", "random, drawn", "hub, mean without loops")
+    drawn = typical
     refusals = REFUSALS
 
     @staticmethod
@@ -133,6 +134,10 @@ class TestLinkLikelihood(contract.SummedOperation, contract.SeededOperation):
                 total += float(pos_weight) * sum(log_sigmoid(i, i, 1) for i in range(n))
             totals.append(total / max(1, n * n if self_loops else n * (n - 1)) if reduction == "mean" else total)
         return torch.tensor(totals, dtype=torch.float64)
+
+    @staticmethod
+    def first_draw(arguments):
+        return [arguments["z"][:, 0]]
 
     @staticmethod
     def terms(arguments):
@@ -198,6 +203,21 @@ def test_scores_of_ten_thousand(column, dtype):
     assert value.tolist() == [-2 * (2.0 * 1e4 + 1e4)]
     (gradient,) = torch.autograd.grad(value.sum(), z)
     assert gradient.flatten().tolist() == [2 * (2.0 * -100.0 - 100.0), 2 * 2.0 * 100.0, 2 * -100.0]
+
+
+@pytest.mark.parametrize("negatives", ["all", 1])
+def test_infinite_scores_without_weight(column, negatives):
+    """The score of a row with itself, and those of links where pos_weight is 0."""
+    graph = Graph.from_edge_index([[0, 1], [1, 0]], num_nodes=3).to(device=column.device)
+    z = torch.tensor([1e20, -1e20, 0.0], device=column.device).view(3, 1, 1).requires_grad_()
+    value = ops.link_likelihood(z, graph.adjacency, pos_weight=0.0, negatives=negatives, seed=1)
+    assert_close(value, torch.tensor([-4 * math.log(2)]).double())
+    z = torch.tensor([1e20, 1e-20, 0.0], device=column.device).view(3, 1, 1)
+    for self_loops in (True, False):
+        value = ops.link_likelihood(z, graph.adjacency, self_loops=self_loops, negatives=negatives, seed=1)
+        own = 2 * math.log(2) if self_loops else 0.0
+        want = -own - 2 * math.log1p(math.exp(-1)) - 4 * math.log(2)
+        assert_close(value, torch.tensor([want]).double(), terms=9)
 
 
 @pytest.mark.parametrize("name", ["path", "hub", "no_edges"])

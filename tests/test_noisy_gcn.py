@@ -182,6 +182,16 @@ def column(request):
         yield request.param
 
 
+def test_tanh_at_a_nan_without_an_upstream_gradient(column):
+    """Gradients are 0, though the bias is not a number."""
+    given = contract.converted(TestNoisyGcn.cases["dense layer, tanh"](), torch.float32, column.device)
+    given["bias"] = torch.full_like(given["bias"], torch.nan)
+    found = TestNoisyGcn.outcome(ops.noisy_gcn, given, gradient=torch.zeros_like)
+    assert found["output"].isnan().all()
+    for name in set(found) - {"output"}:
+        assert (found[name] == 0).all(), name
+
+
 def test_the_noise_is_that_of_draw_noise(column):
     """With identity weights on the noise and none on the features, the layer gives the noise itself."""
     features = cases.features("sparse", 12, 9).to(device=column.device)

@@ -29,8 +29,8 @@ CASES = {
     "one": moments(1, 1, 1),
     "no rows": moments(0, 2, 3),
     "no columns": moments(3, 2, 0),
-    "tiny variance": moments(3, 2, 5, log_var=-150.0),
-    "huge variance": moments(3, 2, 5, log_var=80.0),
+    "tiny variance": moments(3, 2, 5, log_var=-29.5),
+    "huge variance": moments(3, 2, 5, log_var=29.5),
     "large mean": moments(3, 2, 5, scale=1e4),
 }
 
@@ -62,17 +62,27 @@ REFUSALS = [
 ]
 
 
-class TestReparameterize(contract.SeededOperation):
+class TestReparameterize(contract.SeededOperation, contract.DrawnOperation, contract.RangedOperation):
     operation = "reparameterize"
     differentiable = ("mean", "log_var")
     cases = CASES
     smooth = ("one", "seed 0", "shared variance, width 7")
     typical = ("width 7", "shared variance, width 7")
+    drawn = typical
     refusals = REFUSALS
 
     @staticmethod
     def slow(mean, log_var, seed):
         return mean + log_var.exp().sqrt() * slow.normals(seed, tuple(mean.shape))
+
+    @staticmethod
+    def first_draw(arguments):
+        mean, log_var = arguments["mean"], arguments["log_var"]
+        return [mean[:, 0], *([log_var[:, 0]] if log_var.shape[1] > 1 else [])]
+
+    @staticmethod
+    def draws_of(output):
+        return output.transpose(0, 1)
 
     @staticmethod
     def terms(arguments):
@@ -119,17 +129,9 @@ def test_a_shared_variance_is_repeated(column):
 
 
 def test_each_deviation_is_accurate_relative_to_itself(column):
-    """From 1e-35 to 1e35: the ratio to the same draw with a deviation of 1."""
-    log_var = torch.linspace(-160, 160, 60 * 35).reshape(60, 1, 35).to(column.device)
+    """On the whole range: the ratio to the same draw with a deviation of 1."""
+    log_var = torch.linspace(-30, 30, 60 * 35).reshape(60, 1, 35).to(column.device)
     zero = torch.zeros_like(log_var)
     ratio = ops.reparameterize(zero, log_var, 3).double() / ops.reparameterize(zero, zero, 3).double()
     error = (ratio / torch.exp(log_var.double() / 2) - 1).abs()
     assert error.max() < relative_error(torch.float32)
-
-
-def test_deviations_beyond_the_floating_numbers(column):
-    """They are 0 and infinite, with the sign of the draw."""
-    mean = normal(3, 2, 21).to(column.device, torch.float32)
-    assert_same_bits(ops.reparameterize(mean, torch.full_like(mean, -400.0), 3), mean)
-    draws = ops.reparameterize(torch.zeros_like(mean), torch.zeros_like(mean), 3)
-    assert torch.equal(ops.reparameterize(mean, torch.full_like(mean, 400.0), 3), draws.sign() * float("inf"))

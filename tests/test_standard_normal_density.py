@@ -36,18 +36,23 @@ REFUSALS = [
 ]
 
 
-class TestStandardNormalDensity(contract.SummedOperation):
+class TestStandardNormalDensity(contract.SummedOperation, contract.DrawnOperation):
     operation = "standard_normal_density"
     differentiable = ("z",)
     cases = CASES
     smooth = ("J 2", "d 33", "one row")
     typical = ("J 2", "d 33")
+    drawn = ("J 1", "d 33")
     refusals = REFUSALS
 
     @staticmethod
     def slow(z):
         densities = Normal(0.0, 1.0).log_prob(z)
         return torch.tensor([math.fsum(own.flatten().tolist()) for own in densities.unbind(1)], dtype=torch.float64)
+
+    @staticmethod
+    def first_draw(arguments):
+        return [arguments["z"][:, 0]]
 
     @staticmethod
     def terms(arguments):

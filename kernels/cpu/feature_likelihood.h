@@ -19,7 +19,7 @@ namespace seegera {
 namespace SEEGERA_ISA {
 
 // out [columns, rows] = the sum over the samples of factors[sample] * in [rows, samples, columns], transposed, for the
-// rows [begin, end). Strides in numbers: of in from row to row and from sample to sample.
+// rows [begin, end). A sample whose factor is 0 may be infinite or NaN. Strides in numbers: of in from row to row and from sample to sample.
 template <typename T>
 void transpose_rows(const T* in, int64_t row_stride, int64_t sample_stride, const T* factors, int64_t samples,
                     int64_t columns, int64_t begin, int64_t end, T* out, int64_t out_stride) {
@@ -32,11 +32,11 @@ void transpose_rows(const T* in, int64_t row_stride, int64_t sample_stride, cons
             for (int64_t r = 0; r < rows; ++r) {
                 const T* source = in + (row + r) * row_stride + column;
                 for (int64_t c = 0; c < width; ++c) {
-                    held[r][c] = factors[0] * source[c];
+                    held[r][c] = factors[0] == 0 ? T(0) : factors[0] * source[c];
                 }
                 for (int64_t j = 1; j < samples; ++j) {
                     for (int64_t c = 0; c < width; ++c) {
-                        held[r][c] += factors[j] * source[j * sample_stride + c];
+                        held[r][c] += factors[j] == 0 ? T(0) : factors[j] * source[j * sample_stride + c];
                     }
                 }
             }

@@ -49,8 +49,10 @@ struct BernoulliTerms {
         V rest, smaller;
         softplus_sigmoid(negative_magnitude(output), rest, smaller);
         const V ones = x * pos_weight, zeros = 1 - x;
-        const V above = at_least(output, T(0)), below = above - output;
+        // Finite where the output is not, so that its product with a weight of 0 is 0.
+        const V distance = at_most(magnitude(output), -kFill);
         const Mask<V> negative = less(output, V{});
+        const V above = keep<V>(~negative, distance), below = keep<V>(negative, distance);
         const V larger = 1 - smaller;
         const V slope = ones * select(negative, larger, smaller) - zeros * select(negative, smaller, larger);
         const V terms = ones * (below + rest) + zeros * (above + rest);
@@ -79,12 +81,13 @@ struct GaussianTerms {
     static constexpr double kFactor = -0.5;
 
     V operator()(V x, V& output, V& log_var) const {
-        const V deviation = inverse_deviation(log_var);
+        const V bounded = bounded_log_var(log_var);
+        const V deviation = inverse_deviation(bounded);
         const V difference = (x - output) * deviation;
         const V square = difference * difference;
-        const V terms = square + log_var;
+        const V terms = square + bounded;
         output = difference * deviation;
-        log_var = (select(at_least_deviation(log_var), V{}, square) - 1) * T(0.5);
+        log_var = keep<V>(in_range(log_var), (square - 1) * T(0.5));
         return terms;
     }
 };

@@ -21,8 +21,11 @@ using torch::stable::Tensor;
 
 struct Samples {
     double total;                 // logsumexp of the terms
-    std::vector<double> weights;  // their softmax: the gradient of the total
+    std::vector<double> weights;  // their softmax: the gradient of the total; zeros where all terms are -inf
 };
+
+// factor * value, and 0 where the factor is 0, even if the value is infinite or NaN.
+double times(double factor, double value) { return factor == 0 ? 0 : factor * value; }
 
 template <typename T>
 Samples weigh(const Tensor& log_likelihood, const Tensor& log_prior, const Tensor& log_mixture, double warmup) {
@@ -34,19 +37,20 @@ Samples weigh(const Tensor& log_likelihood, const Tensor& log_prior, const Tenso
     Samples samples{0, std::vector<double>(log_likelihood.size(0))};
     double highest = -INFINITY;
     for (size_t j = 0; j < samples.weights.size(); ++j) {
-        const double term = likelihood[j] + warmup * (static_cast<double>(prior[j]) - mixture[j]);
+        const double term = likelihood[j] + times(warmup, static_cast<double>(prior[j]) - mixture[j]);
         samples.weights[j] = term;
         // A NaN is kept, so that the result is NaN, too.
         highest = term <= highest ? highest : term;
     }
+    const double subtracted = highest == -INFINITY ? 0 : highest;
     double sum = 0;
     for (double& term : samples.weights) {
-        term = std::exp(term - highest);
+        term = std::exp(term - subtracted);
         sum += term;
     }
     samples.total = highest + std::log(sum);
     for (double& weight : samples.weights) {
-        weight /= sum;
+        weight /= sum == 0 ? 1 : sum;
     }
     return samples;
 }
@@ -86,10 +90,10 @@ std::tuple<Tensor, Tensor, Tensor> importance_bound_backward(const Tensor& log_l
                           torch::stable::new_empty(log_likelihood, {count}),
                           torch::stable::new_empty(log_likelihood, {count})};
     for (int64_t j = 0; j < count; ++j) {
-        const double slope = upstream * samples.weights[j];
+        const double slope = times(upstream, samples.weights[j]);
         put(gradients[0], j, slope);
-        put(gradients[1], j, factor * slope);
-        put(gradients[2], j, -factor * slope);
+        put(gradients[1], j, times(factor, slope));
+        put(gradients[2], j, times(-factor, slope));
     }
     return {gradients[0], gradients[1], gradients[2]};
 }

@@ -68,9 +68,9 @@ double take_links(const LinkTile<T>& tile, const uint32_t* cells, int64_t count,
         V value, slope;
         softplus_sigmoid(negated, value, slope);
         total += horizontal_sum_double(value);
-        store_part(slopes + c, slope * static_cast<T>(-weight), count - c);
+        store_part(slopes + c, weighted(splat<V>(static_cast<T>(-weight)), slope), count - c);
     }
-    return weight * total;
+    return weighted(weight, total);
 }
 
 template <typename T>

@@ -116,9 +116,9 @@ void use_batch(const Links<T>& p, int64_t row, Batch<T>& batch, bool first, doub
             const V sign = load<V>(batch.signs + k), weight = load<V>(batch.weights + k);
             V value, slope;
             softplus_sigmoid(load<V>(factors + k) * sign, value, slope);
-            values[j] -= horizontal_sum_double(value * weight);
+            values[j] -= horizontal_sum_double(weighted(weight, value));
             // A pair is in the sum in both directions, hence the 2.
-            store(factors + k, slope * weight * sign * -2);
+            store(factors + k, weighted(weight, slope) * sign * -2);
         }
         if (p.gradient != nullptr) {
             constexpr int block = 8;

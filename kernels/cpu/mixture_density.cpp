@@ -53,7 +53,7 @@ void mixture_gradient_rows(const Mixture<T>& p, const MixtureGradient<T>& g, int
     for (int64_t row = row_begin; row < row_end; ++row) {
         const T* of_row = weights + row * p.samples * components;
         for (int64_t i = 0; i < p.samples * components; ++i) {
-            scratch[i] = of_row[i] * upstream[i / components];
+            scratch[i] = weighted(upstream[i / components], of_row[i]);
         }
         row_gradient(p, g, row, scratch, scratch + p.samples * components);
     }

@@ -38,15 +38,16 @@ namespace SEEGERA_ISA {
 template <typename T>
 using Block = Vector<T, kVectorBytes>[kPhiloxVectors<T>];
 
-// factor * exp(log_var / 2) in the columns of a block.
-template <typename T>
-inline void deviations(const Reparameterize<T>& p, int64_t row, int64_t draw, int64_t column, T factor,
-                       Block<T>& deviation) {
+// exp(log_var / 2) in the columns of a block, or its slope.
+template <bool Slope, typename T>
+inline void deviations(const Reparameterize<T>& p, int64_t row, int64_t draw, int64_t column, Block<T>& deviation) {
     using V = Vector<T, kVectorBytes>;
     const T* source = p.log_var + row * p.log_var_row_stride + draw * p.log_var_draw_stride + column;
     for (int i = 0; i < kPhiloxVectors<T>; ++i) {
         const int64_t at = i * kLanes<V>;
-        deviation[i] = exp(load_part<V>(source + at, p.width - column - at) * T(0.5)) * factor;
+        const V log_var = load_part<V>(source + at, p.width - column - at);
+        const V value = exp(bounded_log_var(log_var) * T(0.5));
+        deviation[i] = Slope ? keep<V>(in_range(log_var), value * T(0.5)) : value;
     }
 }
 
@@ -59,7 +60,7 @@ void sample_rows(const Reparameterize<T>& p, int64_t row_begin, int64_t row_end)
             Block<T> deviation, normals;
             for (int64_t draw = 0; draw < p.num_draws; ++draw) {
                 if (draw == 0 || !p.shared) {
-                    deviations(p, row, draw, column, T(1), deviation);
+                    deviations<false>(p, row, draw, column, deviation);
                 }
                 normal_block<T>(key, row, philox_draw(kNormalStream, draw), column / 4, normals);
                 const T* mean = p.values + row * p.row_stride + draw * p.draw_stride + column;
@@ -93,11 +94,11 @@ void sample_backward_rows(const Reparameterize<T>& p, int64_t row_begin, int64_t
                     continue;
                 }
                 const int64_t variance = p.shared ? 0 : draw;
-                deviations(p, row, variance, column, T(0.5), deviation);
+                deviations<true>(p, row, variance, column, deviation);
                 T* target = p.out + (row * out_draws + variance) * p.width + column;
                 for (int i = 0; i < kPhiloxVectors<T>; ++i) {
                     const int64_t at = i * kLanes<V>;
-                    store_part(target + at, sum[i] * deviation[i], p.width - column - at);
+                    store_part(target + at, weighted(sum[i], deviation[i]), p.width - column - at);
                     sum[i] = V{};
                 }
             }

@@ -72,7 +72,7 @@ void standard_normal_gradient_rows(const StandardNormal<T>& p, int64_t row_begin
             const T factor = -upstream[j];
             int64_t i = 0;
             for (; i + lanes <= p.width; i += lanes) {
-                const V value = factor * load<V>(line + i);
+                const V value = weighted(splat<V>(factor), load<V>(line + i));
                 if (streamed) {
                     stream(target + i, value);
                 } else {
@@ -80,7 +80,8 @@ void standard_normal_gradient_rows(const StandardNormal<T>& p, int64_t row_begin
                 }
             }
             if (i < p.width) {
-                store_part(target + i, factor * load_part<V>(line + i, p.width - i), p.width - i);
+                const V value = weighted(splat<V>(factor), load_part<V>(line + i, p.width - i));
+                store_part(target + i, value, p.width - i);
             }
         }
     }

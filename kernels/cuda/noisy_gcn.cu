@@ -137,7 +137,7 @@ template <typename T>
 __device__ __forceinline__ T through(Activation activation, T gradient, const T* output, int64_t i) {
     // As torch.relu: a NaN lets it through.
     if (activation == Activation::relu) return output[i] <= 0 ? T(0) : gradient;
-    if (activation == Activation::tanh) return gradient * (1 - output[i] * output[i]);
+    if (activation == Activation::tanh) return gradient == 0 ? T(0) : gradient * (1 - output[i] * output[i]);
     return gradient;
 }
 

@@ -16,6 +16,7 @@ from seegera_fast.registry import Rows, Transposed
 
 from . import feature_likelihood_chunks, feature_likelihood_squares
 from .common import OPTIONS, compiled_as, scale
+from .common.math import weighted
 from .common.scale import scaled_samples
 from .feature_likelihood_chunks import by_chunks
 from .feature_likelihood_squares import by_squares, multiplies_fast
@@ -115,7 +116,7 @@ def transpose_kernel(
     inside = (column < columns)[:, None] & (line < width)[None, :]
     for sample in range(matrix, matrix + summed):
         offset = (column[:, None] * samples + sample) * width + line[None, :]
-        total += tl.load(upstream + sample) * tl.load(gradient + offset, mask=inside, other=0.0)
+        total += weighted(tl.load(upstream + sample), tl.load(gradient + offset, mask=inside, other=0.0))
     inside = (line < width)[:, None] & (column < columns)[None, :]
     tl.store(out + (matrix * width + line[:, None]) * columns + column[None, :], tl.trans(total), mask=inside)
 

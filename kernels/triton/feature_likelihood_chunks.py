@@ -19,7 +19,7 @@ from seegera_fast.reference.feature_likelihood import KERNELS
 
 from .common import OPTIONS, compiled_as
 from .common.chunks import chunk_block, padded, pieces
-from .common.math import inverse_deviation, softplus_sigmoid
+from .common.math import bounded_log_var, inverse_deviation, softplus_sigmoid, weighted
 from .common.products import at_once, multiply, multiply_add
 from .common.rows import ends_of_rows
 
@@ -52,10 +52,11 @@ def entries_of(rowptr, col, row, rows, first_row, first_column, columns, search_
 @triton.jit
 def gaussian(residual, log_var):
     """Terms, and their slopes in the output and in the log variance."""
-    deviation, at_most = inverse_deviation(log_var)
+    bounded, in_range = bounded_log_var(log_var)
+    deviation = inverse_deviation(bounded)
     difference = residual * deviation
     square = difference * difference
-    return -0.5 * (square + log_var), difference * deviation, 0.5 * (tl.where(at_most, 0.0, square) - 1.0)
+    return -0.5 * (square + bounded), difference * deviation, tl.where(in_range, 0.5 * (square - 1.0), 0.0)
 
 
 @triton.jit(do_not_specialize=["first_row", "first_column"])
@@ -107,7 +108,7 @@ def take_kernel(
         if LIKELIHOOD == BERNOULLI:
             off, off_slope = softplus_sigmoid(output)
             on, on_slope = softplus_sigmoid(-output)
-            terms = -(weight * x * on + (1.0 - x) * off)
+            terms = -(weighted(weight * x, on) + weighted(1.0 - x, off))
             tl.store(slopes + entry, weight * x * on_slope - (1.0 - x) * off_slope, mask=inside)
             tl.store(outputs + cell, tl.full(output.shape, float("-inf"), dtype), mask=inside)
         elif LIKELIHOOD == MSE:

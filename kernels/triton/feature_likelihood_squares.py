@@ -9,6 +9,8 @@ Floor: 4 (n + l) h^2 operations in float64, and 4 nnz h.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -171,7 +173,10 @@ def by_squares(
     for sample in range(samples):
         number = 0 if shared else sample
         gram = gram_matrix(hidden[:, sample])
-        totals.append((gram * weight_grams[number]).sum() + crossed[sample])
+        total = (gram * weight_grams[number]).sum() + crossed[sample]
+        # Where the squares on the diagonals overflow, the rest may be NaN.
+        largest = (gram.diagonal() * weight_grams[number].diagonal()).sum()
+        totals.append(torch.where(largest == math.inf, math.inf, total))
         if hidden_gradient is not None:
             subtract(hidden_gradient[:, sample], product[:, sample], hidden[:, sample], weight_grams[number])
         if weight_gradient is not None:

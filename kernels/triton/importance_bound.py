@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from .common import OPTIONS, compiled_as
+from .common.math import weighted
 
 ONE_WARP = {**OPTIONS, "num_warps": 1}
 
@@ -21,17 +22,18 @@ def terms(log_likelihood, log_prior, log_mixture, factor, sample, samples):
     likelihood = tl.load(log_likelihood + sample, mask=inside, other=float("-inf")).to(tl.float64)
     prior = tl.load(log_prior + sample, mask=inside, other=0.0).to(tl.float64)
     mixture = tl.load(log_mixture + sample, mask=inside, other=0.0).to(tl.float64)
-    return likelihood + factor * (prior - mixture)
+    return likelihood + weighted(factor, prior - mixture)
 
 
 @triton.jit
 def highest_and_sum(log_likelihood, log_prior, log_mixture, factor, samples, BLOCK: tl.constexpr):
-    """The largest exponent, and the sum of the exponentials of all less that."""
+    """The largest exponent, or 0 where all are -inf, and the sum of the exponentials of all less that."""
     largest = tl.full((BLOCK,), float("-inf"), dtype=tl.float64)
     for start in range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
         largest = tl.maximum(largest, terms(log_likelihood, log_prior, log_mixture, factor, sample, samples))
     highest = tl.max(largest, axis=0)
+    highest = tl.where(highest == float("-inf"), 0.0, highest)
     total = tl.zeros((BLOCK,), dtype=tl.float64)
     for start in range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
@@ -70,15 +72,16 @@ def gradient_kernel(
 ):
     factor = tl.load(warmup)
     highest, total = highest_and_sum(log_likelihood, log_prior, log_mixture, factor, samples, BLOCK)
-    scale = tl.load(upstream).to(tl.float64) / total
+    scale = tl.load(upstream).to(tl.float64)
+    divisor = tl.where(total == 0.0, 1.0, total)
     for start in range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
         term = terms(log_likelihood, log_prior, log_mixture, factor, sample, samples)
-        slope = scale * tl.exp(term - highest)
+        slope = weighted(scale, tl.exp(term - highest) / divisor)
         inside = sample < samples
         tl.store(likelihood_out + sample, slope.to(likelihood_out.dtype.element_ty), mask=inside)
-        tl.store(prior_out + sample, (factor * slope).to(prior_out.dtype.element_ty), mask=inside)
-        tl.store(mixture_out + sample, (-factor * slope).to(mixture_out.dtype.element_ty), mask=inside)
+        tl.store(prior_out + sample, weighted(factor, slope).to(prior_out.dtype.element_ty), mask=inside)
+        tl.store(mixture_out + sample, weighted(-factor, slope).to(mixture_out.dtype.element_ty), mask=inside)
 
 
 def block_size(samples: int) -> int:

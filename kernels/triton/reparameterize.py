@@ -13,7 +13,7 @@ import triton.language as tl
 
 from .common import OPTIONS, compiled_as
 from .common.lines import block_of_lines, block_sizes, grid_of_lines, with_contiguous_lines
-from .common.math import exponential
+from .common.math import bounded_log_var, exponential, weighted
 from .common.random import block_normals
 
 
@@ -38,7 +38,8 @@ def reparameterize_kernel(
     source = (row * row_stride + draw * draw_stride)[:, None] + column[None, :]
     log_var_source = (row * log_var_row_stride + draw * log_var_draw_stride)[:, None] + column[None, :]
     center = tl.load(mean + source, mask=inside, other=0.0)
-    deviation = exponential(0.5 * tl.load(log_var + log_var_source, mask=inside, other=0.0))
+    log_variance, _ = bounded_log_var(tl.load(log_var + log_var_source, mask=inside, other=0.0))
+    deviation = exponential(0.5 * log_variance)
     normals = block_normals(tl.load(seed), row, draw, group, deviation.dtype)
     tl.store(out + line[:, None] * width + column[None, :], center + deviation * normals, mask=inside)
 
@@ -63,15 +64,16 @@ def reparameterize_backward_kernel(
     line, row, variance, group, column = block_of_lines(lines, variances, BLOCK_LINES, BLOCK_GROUPS)
     inside = (line < lines)[:, None] & (column < width)[None, :]
     log_var_source = (row * log_var_row_stride + variance * log_var_draw_stride)[:, None] + column[None, :]
-    deviation = exponential(0.5 * tl.load(log_var + log_var_source, mask=inside, other=0.0))
+    log_variance, in_range = bounded_log_var(tl.load(log_var + log_var_source, mask=inside, other=0.0))
+    slope = tl.where(in_range, 0.5 * exponential(0.5 * log_variance), 0.0)
     number = tl.load(seed)
-    total = tl.zeros((BLOCK_LINES, 4 * BLOCK_GROUPS), dtype=deviation.dtype)
+    total = tl.zeros((BLOCK_LINES, 4 * BLOCK_GROUPS), dtype=slope.dtype)
     for i in range(shared):
         draw = variance + i
         source = (row * row_stride + draw * draw_stride)[:, None] + column[None, :]
         upstream = tl.load(gradient + source, mask=inside, other=0.0)
-        total += upstream * block_normals(number, row, draw, group, deviation.dtype)
-    tl.store(out + line[:, None] * width + column[None, :], 0.5 * deviation * total, mask=inside)
+        total += upstream * block_normals(number, row, draw, group, slope.dtype)
+    tl.store(out + line[:, None] * width + column[None, :], weighted(total, slope), mask=inside)
 
 
 def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:

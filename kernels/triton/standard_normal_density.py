@@ -11,6 +11,7 @@ import triton.language as tl
 
 from .common import OPTIONS, compiled_as
 from .common.lines import block_of_lines, block_sizes, grid_of_lines, with_contiguous_lines
+from .common.math import weighted
 from .common.sums import sum_blocks, sum_kernel, sum_rows
 
 
@@ -61,7 +62,7 @@ def gradient_kernel(
     source = (row * row_stride + sample * sample_stride)[:, None] + column[None, :]
     value = tl.load(z + source, mask=inside, other=0.0)
     factor = -tl.load(upstream + sample)
-    tl.store(out + line[:, None] * width + column[None, :], factor[:, None] * value, mask=inside)
+    tl.store(out + line[:, None] * width + column[None, :], weighted(factor[:, None], value), mask=inside)
 
 
 def density_blocks(rows: int, width: int, device: str) -> dict[str, int]:

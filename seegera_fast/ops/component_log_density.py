@@ -41,9 +41,8 @@ def component_log_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.T
     Returns:
         ``[J, K + 1]``; column K is the component of the sample's draw. Differentiable in all three arguments.
 
-        In the squares, a standard deviation below exp(-80) (float64: exp(-560)) is replaced by that bound. If an
-        upstream gradient is 0, the kernels give a gradient of 0, even where an operand is infinite or NaN; the
-        reference gives NaN there.
+        A log variance outside of [-30, 30] counts as the nearer end, and gets no gradient.
+        A density whose upstream gradient is 0 gives gradients of 0, even where an operand is infinite or NaN.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -73,7 +73,8 @@ def decoder_input(
         seed: seed of the dropout mask: an int, or an int64 tensor of one element.
 
     Returns:
-        ``[n, J, h]``. Differentiable in ``z_nodes``, ``z_features`` and ``weight``.
+        ``[n, J, h]``. Differentiable in ``z_nodes``, ``z_features`` and ``weight``. If an embedding is
+        infinite somewhere, the gradient of ``weight`` is NaN, even if the upstream gradient is 0 there.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.

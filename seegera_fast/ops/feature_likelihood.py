@@ -101,8 +101,9 @@ def feature_likelihood(
 
     - "bernoulli": ``pos_weight x log sigmoid(o) + (1 - x) log(1 - sigmoid(o))``, for x in [0, 1];
     - "mse": ``-(x - o)² - log(pi) / 2``: normal with variance 1/2, so that the squared error has factor 1;
-    - "gaussian": normal with mean o and log variance ``H V``, V = ``log_var_weight``. In the squares, a standard
-      deviation below exp(-80) (float64: exp(-560)) is replaced by that bound.
+    - "gaussian": normal with mean o and log variance ``H V``, V = ``log_var_weight``. A log variance outside of
+      [-30, 30] counts as the nearer end, and gets no gradient, as with ``torch.clamp``. So in float32 the sum is finite
+      as long as n l times the mean of ``(x - o)²`` is below 3e25.
 
     Args:
         hidden: H, ``[n, J, h]``, float32 or float64. The Triton kernels take float16 and bfloat16 too, and compute
@@ -116,7 +117,8 @@ def feature_likelihood(
 
     Returns:
         ``[J]``, float32 if ``hidden`` is float16 or bfloat16. Differentiable in ``hidden``, ``weight`` and
-        ``log_var_weight``.
+        ``log_var_weight``. Where a sum overflows it is minus infinity. A sample whose upstream gradient is 0 gives
+        gradients of 0, even then.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.

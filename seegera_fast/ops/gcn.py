@@ -75,7 +75,8 @@ def gcn(
         activation: "relu", "tanh" or "none".
 
     Returns:
-        ``[n, S, d]``. Differentiable in ``hidden``, ``weight`` and ``bias``.
+        ``[n, S, d]``. Differentiable in ``hidden``, ``weight`` and ``bias``. If ``hidden`` is infinite
+        somewhere, the gradient of ``weight`` is NaN, even if the upstream gradient is 0 there.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.

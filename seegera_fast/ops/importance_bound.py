@@ -47,6 +47,10 @@ def importance_bound(
     Returns:
         A scalar tensor. Differentiable in the three vectors.
 
+        A sample with a term of minus infinity has weight 0, and gets no gradient. If all samples are minus infinity, so
+        is the bound, with gradients of 0. If a sample is plus infinity or NaN, bound and gradients are NaN. With a
+        warm-up of 0 the prior and the mixture count nothing, even where they are infinite or NaN.
+
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.
 

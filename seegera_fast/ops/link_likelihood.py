@@ -70,7 +70,8 @@ def link_likelihood(
         reduction: "sum", or "mean": the sum divided by the number of ordered pairs, n² (without self-loops n (n - 1)).
 
     Returns:
-        ``[J]``, float32 if ``z`` is float16 or bfloat16. Differentiable in ``z``.
+        ``[J]``, float32 if ``z`` is float16 or bfloat16. Differentiable in ``z``. A sample whose upstream gradient is 0
+        gets a gradient of 0, even where it is infinite or NaN.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range; more negatives than the graph

@@ -46,9 +46,10 @@ def mixture_density(z: torch.Tensor, means: torch.Tensor, log_var: torch.Tensor)
         ``[J]``, with normalising constants, computed by a logsumexp, so that it is finite at any d. Differentiable in
         all three arguments.
 
-        In the squares, a standard deviation below exp(-80) (float64: exp(-560)) is replaced by that bound. A component
-        whose squares overflow has density 0 in that row, and no gradient there. If all components of a row overflow,
-        the value is minus infinity and the row's gradients are 0.
+        A log variance outside of [-30, 30] counts as the nearer end, and gets no gradient.
+        A component whose squares overflow has density 0 in that row, and no gradient there. If all components of a row
+        overflow, the value is minus infinity and the row's gradients are 0.
+        A sample whose upstream gradient is 0 gives gradients of 0, even where an operand is infinite or NaN.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -41,7 +41,9 @@ def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.
 
     Args:
         mean: ``[n, J, d]``.
-        log_var: logarithm of the variance, ``[n, 1 or J, d]``.
+        log_var: logarithm of the variance, ``[n, 1 or J, d]``. Outside of [-30, 30] it counts as the nearer end, and
+            gets no gradient: there the standard deviation is 3.1e-7 or 3.3e6, and float32 loses either the noise or
+            the mean in its rounding.
         seed: an int, or an int64 tensor of one element.
 
     Returns:

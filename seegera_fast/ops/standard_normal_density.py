@@ -40,7 +40,8 @@ def standard_normal_density(z: torch.Tensor) -> torch.Tensor:
 
     Returns:
         ``[J]``, with the normalising constant. Differentiable in ``z``; the gradient is ``-z``. If a square overflows,
-        the value is minus infinity.
+        the value is minus infinity. A sample whose upstream gradient is 0 gets a gradient of 0, even where it is
+        infinite or NaN.
 
     Raises:
         TypeError, ValueError: an argument of a wrong kind, size, dtype or device.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import softplus
 
-from .deviation import inverse_deviation
 from .factors import factor
+from .normal_density import normal_log_density
+from .weights import term, weighted
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Likelihood:
 
 
 def bernoulli(target, outputs, *, pos_weight, **_) -> torch.Tensor:
-    return -(pos_weight * target * softplus(-outputs) + (1 - target) * softplus(outputs))
+    return -(weighted(pos_weight * target, softplus(-outputs)) + weighted(1 - target, softplus(outputs)))
 
 
 def mse(target, outputs, **_) -> torch.Tensor:
@@ -43,8 +44,7 @@ def mse(target, outputs, **_) -> torch.Tensor:
 
 
 def gaussian(target, outputs, *, log_var, **_) -> torch.Tensor:
-    squares = ((target - outputs) * inverse_deviation(log_var)) ** 2
-    return -0.5 * (squares + log_var + math.log(2 * math.pi))
+    return normal_log_density(target, outputs, log_var)
 
 
 def identity(outputs) -> torch.Tensor:
@@ -67,12 +67,15 @@ def feature_likelihood(
 ) -> torch.Tensor:
     target = features.to_dense()
     pos_weight = factor(pos_weight, hidden)
-    per_draw = []
-    for j in range(hidden.shape[1]):
-        matrix = weight if weight.ndim == 2 else weight[j]
-        log_var = None if log_var_weight is None else hidden[:, j] @ log_var_weight
-        outputs = hidden[:, j] @ matrix
-        terms = LIKELIHOODS[likelihood].log_density(target, outputs, log_var=log_var, pos_weight=pos_weight)
-        per_draw.append(terms.sum())
+
+    def log_likelihood(hidden, weight, log_var_weight) -> torch.Tensor:
+        log_var = None if log_var_weight is None else hidden @ log_var_weight
+        density = LIKELIHOODS[likelihood].log_density
+        return density(target, hidden @ weight, log_var=log_var, pos_weight=pos_weight).sum()
+
+    per_draw = [
+        term(log_likelihood, hidden[:, j], weight if weight.ndim == 2 else weight[j], log_var_weight)
+        for j in range(hidden.shape[1])
+    ]
     total = torch.stack(per_draw)
     return total / (features.shape[0] * features.shape[1]) if reduction == "mean" else total

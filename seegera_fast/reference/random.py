@@ -88,4 +88,4 @@ def dropout(values: torch.Tensor, rate: float, seed: torch.Tensor) -> torch.Tens
     if rate == 0.0:
         return values
     kept = words(seed, DROPOUT, *values.shape) >= threshold(rate)
-    return values * kept / (1.0 - rate)
+    return torch.where(kept, values, 0.0) / (1.0 - rate)

@@ -3,9 +3,11 @@
 import torch
 
 from ..seeds import seed_tensor
+from .normal_density import bounded
 from .random import normals
+from .weights import term
 
 
 def reparameterize(mean, log_var, seed) -> torch.Tensor:
-    seed = seed_tensor(seed, mean.device)
-    return mean + torch.exp(log_var / 2) * normals(seed, *mean.shape, mean.dtype)
+    drawn = normals(seed_tensor(seed, mean.device), *mean.shape, mean.dtype)
+    return term(lambda m, v: m + torch.exp(bounded(v) / 2) * drawn, mean, log_var.expand(mean.shape))

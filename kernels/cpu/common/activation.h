@@ -47,7 +47,7 @@ inline V through_activation(Activation activation, V gradient, V output) {
         // As torch.relu: a NaN lets it through.
         return keep<V>(~less_equal(output, V{}), gradient);
     }
-    return activation == Activation::tanh ? gradient * (1 - output * output) : gradient;
+    return activation == Activation::tanh ? weighted<V>(gradient, 1 - output * output) : gradient;
 }
 
 }  // namespace SEEGERA_ISA

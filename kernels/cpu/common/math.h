@@ -135,23 +135,25 @@ inline V exp_nonpositive(V x) {
     return fraction * power_of_two<V>(rounded_integer(shifted));
 }
 
-// 1 / sigma = exp(-log_var / 2). Its square may overflow where it does not, so the densities square the standardized
-// differences. A sigma below exp(-80), or exp(-560) in double, counts as that bound: then 1 / sigma is finite, and so
-// is its product with a difference of up to 6,000.
-template <typename T>
-constexpr T kMostExponent = sizeof(T) == 4 ? 80 : 560;
+// Log variances are kept in [-30, 30]; seegera_fast/reference/normal_density.py says why. A NaN stays.
+constexpr int kMostLogVar = 30;
 
 template <typename V>
-inline V inverse_deviation(const V& log_var) {
-    using T = Element<V>;
-    return exp(at_most(log_var * T(-0.5), kMostExponent<T>));
+inline V bounded_log_var(const V& log_var) {
+    return at_least(at_most(log_var, kMostLogVar), -kMostLogVar);
 }
 
-// Where sigma is below that bound: the standardized difference does not depend on log_var there.
+// Where a log variance is in that range. Elsewhere nothing depends on it.
 template <typename V>
-inline Mask<V> at_least_deviation(const V& log_var) {
-    using T = Element<V>;
-    return less(splat<V>(kMostExponent<T>), log_var * T(-0.5));
+inline Mask<V> in_range(const V& log_var) {
+    return less_equal(magnitude(log_var), splat<V>(kMostLogVar));
+}
+
+// 1 / sigma of a bounded log variance. The densities square the product with a difference, and not this, so that less
+// overflows.
+template <typename V>
+inline V inverse_deviation(const V& bounded) {
+    return exp(bounded * Element<V>(-0.5));
 }
 
 // For normal x > 0.

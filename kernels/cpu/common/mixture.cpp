@@ -35,7 +35,7 @@ inline void row_deviations(const Mixture<T>& p, int64_t row, T* deviations, int6
         V sum{};
         for (int64_t i = 0; i < p.width; i += lanes) {
             const int64_t count = p.width - i < lanes ? p.width - i : lanes;
-            const V value = SEEGERA_LOAD(log_var + i);
+            const V value = bounded_log_var(V(SEEGERA_LOAD(log_var + i)));
             sum += value;
             V deviation = inverse_deviation(value);
             if (count < lanes) {
@@ -161,14 +161,12 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
     // With one variance, the sums over draws are multiplied by 1 / sigma instead of their terms.
     const bool one_variance = p.variances == 1;
     V deviation[kMixtureBlock] = {}, shared[kMixtureBlock] = {};
-    T counted = 0;
     for (int64_t draw = 0; draw < draws; ++draw) {
         if (draw == 0 || p.variances > 1) {
             for (int v = 0; v < kMixtureBlock; ++v) {
-                deviation[v] = inverse_deviation(read(log_var + draw * p.width, v));
+                deviation[v] = inverse_deviation(bounded_log_var(read(log_var + draw * p.width, v)));
                 shared[v] = V{};
             }
-            counted = 0;
         }
         // An extra draw is a component of every sample, draw K + j of sample j alone.
         const bool single = draw >= p.extra;
@@ -184,7 +182,7 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
         }
         for (int64_t j = begin; j < end; ++j) {
             const T weight = weights[j * components + k];
-            // Where it is 0 the difference may be infinite.
+            // Where it is 0 the difference may be infinite or NaN.
             if (weight == 0) {
                 continue;
             }
@@ -198,14 +196,12 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
                 store(target, load<V>(target) - (one_variance ? pull : pull * deviation[v]));
             }
         }
-        counted += total;
         for (int v = 0; v < kMixtureBlock; ++v) {
             shared[v] -= total;
-            write(g.means + (row * draws + draw) * p.width + i, v, sum[v] * deviation[v]);
+            write(g.means + (row * draws + draw) * p.width + i, v, weighted(sum[v], deviation[v]));
             if (p.variances > 1 || draw + 1 == draws) {
                 const int64_t variance = p.variances > 1 ? draw : 0;
-                const auto least = at_least_deviation(read(log_var + variance * p.width, v));
-                const V slope = select(least, splat<V>(-counted), shared[v]);
+                const V slope = keep<V>(in_range(read(log_var + variance * p.width, v)), shared[v]);
                 write(g.log_var + (row * p.variances + variance) * p.width + i, v, slope * T(0.5));
             }
         }
@@ -213,7 +209,7 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
     for (int64_t j = 0; j < p.samples; ++j) {
         for (int v = 0; v < kMixtureBlock; ++v) {
             const V sum = load<V>(scratch + (j * kMixtureBlock + v) * lanes);
-            write(g.z + (row * p.samples + j) * p.width + i, v, one_variance ? sum * deviation[v] : sum);
+            write(g.z + (row * p.samples + j) * p.width + i, v, one_variance ? weighted(sum, deviation[v]) : sum);
         }
     }
 }

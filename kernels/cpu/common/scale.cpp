@@ -13,9 +13,10 @@ void scale_samples(const ScaleSamples<T>& p, int64_t row_begin, int64_t row_end)
             const T* source = p.gradient + row * p.row_stride + j * p.sample_stride;
             T* target = p.out + (row * p.samples + j) * p.width;
             const T factor = p.factors[j];
+            // The gradient may be infinite or NaN where the factor is 0.
 #pragma omp simd
             for (int64_t c = 0; c < p.width; ++c) {
-                target[c] = factor * source[c];
+                target[c] = factor == 0 ? T(0) : factor * source[c];
             }
         }
     }

@@ -139,6 +139,16 @@ inline V select(Mask<V> mask, V yes, V no) {
     return mask ? yes : no;
 }
 
+// weight * value, and 0 where the weight is 0, even if the value is infinite or NaN.
+template <typename V>
+inline V weighted(V weight, V value) {
+    if constexpr (kLanes<V> == 1) {
+        return weight == 0 ? V(0) : weight * value;
+    } else {
+        return keep<V>(weight != 0, weight * value);
+    }
+}
+
 // A NaN in `a` stays.
 template <typename V>
 inline V at_least(V a, Element<V> bound) {

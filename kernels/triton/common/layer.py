@@ -13,7 +13,7 @@ import triton.language as tl
 from seegera_fast.reference.activation import ACTIVATIONS
 
 from . import INTERPRETED, OPTIONS, compiled_as
-from .math import tanh
+from .math import tanh, weighted
 from .products import multiply, multiply_add
 from .sums import sum_rows
 
@@ -107,7 +107,7 @@ def gradient_kernel(
                 slope = tl.where(tl.load(output + at, mask=inside, other=0.0) <= 0, 0.0, slope)
             elif ACTIVATION == TANH:
                 value = tl.load(output + at, mask=inside, other=0.0)
-                slope *= 1.0 - value * value
+                slope = weighted(slope, 1.0 - value * value)
             if ADDED:
                 total += slope
             elif STORED and block == 0:

@@ -11,6 +11,10 @@ import struct
 import triton
 import triton.language as tl
 
+from seegera_fast.reference import normal_density
+
+MOST_LOG_VAR = tl.constexpr(normal_density.MOST_LOG_VAR)
+
 
 def bits_of(number: float) -> int:
     """The 64 bits of a number: Triton passes a Python float as float32, an integer as it is."""
@@ -43,16 +47,26 @@ def exponential(x):
 
 
 @triton.jit
-def inverse_deviation(log_var):
-    """1 / sigma = exp(-log_var / 2), and a mask of where it is cut off and does not depend on log_var.
+def weighted(weight, value):
+    """``weight * value``, and 0 where the weight is 0, even if the value is infinite or NaN."""
+    return tl.where(weight == 0.0, 0.0, weight * value)
 
-    Its square may overflow where it does not, so the densities square the standardized differences. A sigma below
-    exp(-80), or exp(-560) in float64, counts as that bound: then 1 / sigma is finite, and so is its product with
-    a difference of up to 6,000.
+
+@triton.jit
+def bounded_log_var(log_var):
+    """A log variance in its range, see reference/normal_density.py, and a mask of where it was inside. A NaN stays."""
+    inside = tl.abs(log_var) <= MOST_LOG_VAR
+    end = tl.where(log_var < 0.0, -MOST_LOG_VAR, MOST_LOG_VAR)
+    return tl.where(inside | (log_var != log_var), log_var, end), inside
+
+
+@triton.jit
+def inverse_deviation(bounded):
+    """1 / sigma of a bounded log variance.
+
+    The densities square the product with a difference, and not this, so that less overflows.
     """
-    most: tl.constexpr = 80.0 if log_var.dtype == tl.float32 else 560.0
-    beyond = -0.5 * log_var > most
-    return tl.exp(tl.where(beyond, most, -0.5 * log_var)), beyond
+    return tl.exp(-0.5 * bounded)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from . import INTERPRETED, OPTIONS, compiled_as
-from .math import inverse_deviation
+from .math import bounded_log_var, inverse_deviation, weighted
 from .sums import sum_blocks, sum_kernel
 
 
@@ -51,10 +51,10 @@ def density_kernel(
         for first in range(0, width, BLOCK_COLS):
             column = first + tl.arange(0, BLOCK_COLS)[None, None, :]
             mask = inside[:, :, None] & (column < width)
-            log_variance = tl.load(log_var + log_var_line + column, mask=mask, other=0.0)
+            log_variance, _ = bounded_log_var(tl.load(log_var + log_var_line + column, mask=mask, other=0.0))
             difference = tl.load(z + z_line + column, mask=mask, other=0.0)
             difference -= tl.load(means + mean_line + column, mask=mask, other=0.0)
-            difference *= inverse_deviation(log_variance)[0]
+            difference *= inverse_deviation(log_variance)
             total += difference * difference + log_variance
         constant = tl.cast(width, tl.float64) * 1.8378770664093454836
         density = -0.5 * (tl.sum(total, axis=2).to(tl.float64) + constant)
@@ -66,7 +66,7 @@ def coefficient(weights, upstream, row, inside, sample, component, samples, comp
     """The gradient of a pair's density: weights[row, j, k] upstream[j], or upstream[j, k] for every row."""
     if WEIGHTED:
         weight = tl.load(weights + (row * samples + sample) * components + component, mask=inside, other=0.0)
-        result = weight * tl.load(upstream + sample)
+        result = weighted(tl.load(upstream + sample), weight)
     else:
         result = tl.broadcast_to(tl.load(upstream + sample * components + component), inside.shape)
     return result[:, None]
@@ -74,8 +74,8 @@ def coefficient(weights, upstream, row, inside, sample, component, samples, comp
 
 @triton.jit
 def standardized(difference, deviation, factor):
-    """``difference * deviation``, or 0 where its coefficient is 0: it may be infinite there."""
-    return tl.where(factor != 0.0, difference, 0.0) * deviation
+    """``difference * deviation``, or 0 where its coefficient is 0: it may be infinite or NaN there."""
+    return tl.where(factor != 0.0, difference * deviation, 0.0)
 
 
 @triton.jit
@@ -115,16 +115,17 @@ def gradient_kernel(
             variance = tl.where(variances > 1, draw, 0)
             mean = tl.load(means + (row * draws + draw)[:, None] * width + column, mask=mask, other=0.0)
             at = (row * variances + variance)[:, None] * width + column
-            deviation, _ = inverse_deviation(tl.load(log_var + at, mask=mask, other=0.0))
+            log_variance, _ = bounded_log_var(tl.load(log_var + at, mask=mask, other=0.0))
+            deviation = inverse_deviation(log_variance)
             factor = coefficient(weights, upstream, row, inside, sample, component, samples, components, WEIGHTED)
-            total -= factor * standardized(sample_value - mean, deviation, factor) * deviation
+            total -= weighted(factor * standardized(sample_value - mean, deviation, factor), deviation)
         tl.store(z_out + z_at, total, mask=mask)
 
     for variance in range(variances):
         log_var_at = (row * variances + variance)[:, None] * width + column
-        deviation, at_most = inverse_deviation(tl.load(log_var + log_var_at, mask=mask, other=0.0))
+        log_variance, in_range = bounded_log_var(tl.load(log_var + log_var_at, mask=mask, other=0.0))
+        deviation = inverse_deviation(log_variance)
         slope = tl.zeros((BLOCK_ROWS, BLOCK_COLS), dtype=z.dtype.element_ty)
-        counted = tl.zeros((BLOCK_ROWS, 1), dtype=z.dtype.element_ty)
         # One variance for all draws, or one for each.
         for draw in range(variance, tl.where(variances > 1, variance + 1, draws)):
             mean_at = (row * draws + draw)[:, None] * width + column
@@ -141,9 +142,8 @@ def gradient_kernel(
                 pull = factor * difference
                 total += pull
                 slope += pull * difference - factor
-                counted += factor
-            tl.store(means_out + mean_at, total * deviation, mask=mask)
-        tl.store(log_var_out + log_var_at, 0.5 * tl.where(at_most, -counted, slope), mask=mask)
+            tl.store(means_out + mean_at, weighted(total, deviation), mask=mask)
+        tl.store(log_var_out + log_var_at, 0.5 * tl.where(in_range, slope, 0.0), mask=mask)
 
 
 def density_blocks(rows: int, pairs: int, width: int, device: str) -> dict[str, int]:

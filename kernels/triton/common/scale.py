@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from . import INTERPRETED, OPTIONS, compiled_as
+from .math import weighted
 
 
 @triton.jit
@@ -26,7 +27,7 @@ def scale_kernel(
     line, column = number // width, number % width
     row, sample = line // samples, line % samples
     unit = tl.load(gradient + row * row_stride + sample * sample_stride + column, mask=inside, other=0.0)
-    tl.store(out + number, unit * tl.load(upstream + sample, mask=inside, other=0.0), mask=inside)
+    tl.store(out + number, weighted(tl.load(upstream + sample, mask=inside, other=0.0), unit), mask=inside)
 
 
 def scale_block(count: int, device: str) -> int:
