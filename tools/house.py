@@ -22,7 +22,7 @@ LAYERS = (
     ("experiments",),
     ("tasks",),
     ("training", "checkpoint"),
-    ("model", "capture"),
+    ("model", "model_file", "capture"),
     ("nn", "objective", "masking", "config"),
     ("datasets", "environment"),
     ("ops",),
