@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ from .ops.feature_likelihood import LIKELIHOODS
 from .seeds import Site, derive_seed
 from .sparse_matrix import SparseMatrix
 from .support import tensor_file
+from .support.atomic import written_aside
 from .support.kept import lasting
 from .support.pieces import pieces
 
@@ -277,7 +278,7 @@ class SeeGera(nn.Module):
         decoder_seed = derive_seed(seed, Site.FEATURE_DECODER)
         return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, decoder_seed)
 
-    @contextlib.contextmanager
+    @contextmanager
     def _evaluating(self) -> Iterator[None]:
         training = self.training
         self.eval()
@@ -341,16 +342,18 @@ class SeeGera(nn.Module):
             _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, decoder_seed)
             return LIKELIHOODS[self.config.likelihood].mean(_entries(decoded, rows, cols)).mean(dim=1)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes weights, configuration and sizes to a safetensors file, which appears once it is complete.
+    def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Writes weights, configuration and sizes in the safetensors format. The same model gives the same bytes.
 
-        The same model gives the same bytes.
+        Args:
+            path: a file, which appears once it is complete; or a binary file that is open for writing.
 
         Raises:
             OSError: the file can't be written; the message names it.
         """
-        sizes = self.num_nodes, self.num_features
-        model_file.write(pathlib.Path(path), self.config, self.seed, sizes, self.state_dict())
+        with written_aside(pathlib.Path(path)) if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
+            sizes = self.num_nodes, self.num_features
+            model_file.write(file, self.config, self.seed, sizes, self.state_dict())
 
     @classmethod
     def load(

@@ -6,8 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -22,19 +21,16 @@ LARGEST = {"seed": 2**63 - 1, **dict.fromkeys(SIZES, 2**31 - 1)}
 
 
 def write(
-    path: Path, config: SeeGeraConfig, seed: int, sizes: tuple[int, int], weights: Mapping[str, torch.Tensor]
+    file: IO[bytes], config: SeeGeraConfig, seed: int, sizes: tuple[int, int], weights: Mapping[str, torch.Tensor]
 ) -> None:
-    """Writes a model. The same model gives the same bytes.
+    """Writes a model to an open file. The same model gives the same bytes.
 
     Args:
         sizes: the numbers of nodes and of features.
-
-    Raises:
-        OSError: the file can't be written; the message names it.
     """
     numbers = dict(zip(LARGEST, (seed, *sizes), strict=True))
     texts = {"format": FORMAT, "config": json.dumps(asdict(config))}
-    tensor_file.write(path, weights, {**texts, **{name: str(number) for name, number in numbers.items()}})
+    tensor_file.write(file, weights, {**texts, **{name: str(number) for name, number in numbers.items()}})
 
 
 @dataclass(frozen=True)

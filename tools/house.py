@@ -21,7 +21,7 @@ LAYERS = (
     ("command",),
     ("experiments",),
     ("tasks",),
-    ("training", "checkpoint"),
+    ("training", "checkpoint", "checkpoint_file"),
     ("model", "model_file", "capture"),
     ("nn", "objective", "masking", "config"),
     ("datasets", "environment"),

@@ -137,6 +137,10 @@ class Fields:
         """An object."""
         return Fields(self._where, self.take(name), self._path(name))
 
+    def item(self, name: str, index: int) -> Fields:
+        """An object in a list."""
+        return Fields(self._where, self.items(name)[index], f"{self._path(name)}[{index}]")
+
     def _path(self, name: str) -> str:
         return f"{self._name}.{name}" if self._name else name
 

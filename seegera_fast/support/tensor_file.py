@@ -19,7 +19,6 @@ from typing import IO, Any, NamedTuple
 
 import torch
 
-from .atomic import written_aside
 from .json_fields import Fields, parse, quoted
 
 DTYPES = {
@@ -40,12 +39,8 @@ TEXTS = "__metadata__"
 LENGTH_BYTES = ALIGNMENT = 8
 
 
-def write(path: Path, tensors: Mapping[str, torch.Tensor], texts: Mapping[str, str]) -> None:
-    """Writes tensors and texts to a file, which appears once it is complete. The same content gives the same bytes.
-
-    Raises:
-        OSError: the file can't be written; the message names it.
-    """
+def write(file: IO[bytes], tensors: Mapping[str, torch.Tensor], texts: Mapping[str, str]) -> None:
+    """Writes tensors and texts to an open file. The same content gives the same bytes."""
     # Wide elements come first, so that each tensor is aligned; then they are in the order of their names.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {TEXTS: dict(texts)}
@@ -57,10 +52,9 @@ def write(path: Path, tensors: Mapping[str, torch.Tensor], texts: Mapping[str, s
         begin = end
     content = json.dumps(header, separators=(",", ":")).encode()
     content += b" " * (-len(content) % ALIGNMENT)
-    with written_aside(path) as file:
-        file.write(len(content).to_bytes(LENGTH_BYTES, "little") + content)
-        for name in names:
-            file.write(_bytes_of(tensors[name].detach().cpu().contiguous()))
+    file.write(len(content).to_bytes(LENGTH_BYTES, "little") + content)
+    for name in names:
+        file.write(_bytes_of(tensors[name].detach().cpu().contiguous()))
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
@@ -95,11 +89,11 @@ class TensorFile:
     _file: IO[bytes]
     _start: int
 
-    def read(self, name: str) -> torch.Tensor:
-        """Reads a tensor of finite numbers.
+    def read(self, name: str, *, finite: bool = True) -> torch.Tensor:
+        """Reads a tensor.
 
         Raises:
-            ValueError: the tensor has NaN or infinite numbers, or the file has become shorter.
+            ValueError: it should be finite and has NaN or infinite numbers, or the file has become shorter.
         """
         entry = self.entries[name]
         tensor = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
@@ -107,7 +101,7 @@ class TensorFile:
         memory = _bytes_of(tensor)
         if self._file.readinto(memory) != len(memory):
             raise ValueError(f"{self.path} ended while its tensor {name} was read")
-        if not bool(torch.isfinite(tensor).all()):
+        if finite and not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{self.path} has NaN or infinite numbers in its tensor {name}")
         return tensor
 
