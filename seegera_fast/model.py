@@ -367,8 +367,8 @@ class SeeGera(nn.Module):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file was not written by :meth:`save` or has NaN or infinite weights, or the graph has other
-                sizes. The message names the file and what is wrong in it.
+            ValueError: the file was not written by :meth:`save`, has NaN or infinite weights, or a number of draws that
+                the memory can't hold, or the graph has other sizes. The message names the file and what is wrong in it.
         """
         try:
             with tensor_file.opened(pathlib.Path(path)) as file:
@@ -381,6 +381,8 @@ class SeeGera(nn.Module):
                 except RuntimeError:
                     raise ValueError(f"{file.path} has widths in its header that no tensor can have") from None
                 weights = model_file.read_weights(file, model.state_dict())
+                if graph is not None:
+                    model_file.check_draws(file, header, graph.device)
         except ValueError as error:
             raise ValueError(f"path: {error}, want a file of SeeGera.save") from error
         model.load_state_dict(weights, assign=True)

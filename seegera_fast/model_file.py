@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -14,6 +15,7 @@ from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
 from .support import tensor_file
 from .support.json_fields import Fields, parse, quoted
+from .support.report import readable_bytes
 
 FORMAT = "seegera_fast.SeeGera/1"
 SIZES = ("num_nodes", "num_features")
@@ -80,6 +82,28 @@ def _read_int(name: str, text: str) -> int:
     if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= LARGEST[name]:
         raise ValueError(f"{name}: got {quoted(text)}, want an int from {least} to {LARGEST[name]}")
     return int(text)
+
+
+def check_draws(file: tensor_file.TensorFile, header: ModelHeader, device: torch.device) -> None:
+    """Checks that one embedding of the model's nodes, all of whose draws are held at once, fits in a device's memory.
+
+    The number of draws is in no tensor's shape, so a wrong one would be noticed only when the memory runs out.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory
+    else:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    draws, width = header.config.num_importance_samples, header.config.embedding_dim
+    itemsize = min(entry.dtype.itemsize for entry in file.entries.values())
+    needed = draws * header.num_nodes * width * itemsize
+    if needed > memory:
+        raise ValueError(
+            f"{file.path} has num_importance_samples {draws} in its header: so many draws of {header.num_nodes} nodes "
+            f"take {readable_bytes(needed)}, and {device} has {readable_bytes(memory)}"
+        )
 
 
 def read_weights(file: tensor_file.TensorFile, model: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

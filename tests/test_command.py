@@ -43,7 +43,7 @@ def one_thread():
 def plain_picture(monkeypatch):
     """Writes an empty file instead of the picture, which takes most of the time of a small run."""
     monkeypatch.setattr(
-        "seegera_fast.command.train.save_picture", lambda path, **content: path.write_text(content["title"])
+        "seegera_fast.command.train.save_picture", lambda file, **content: file.write(content["title"].encode())
     )
 
 
@@ -575,24 +575,23 @@ def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, mon
 
 def test_what_killed_processes_left_is_removed_and_what_lives_is_not(run, own, tmp_path, monkeypatch, plain_picture):
     out = tmp_path / "out"
-    dead, living = (out / f".unfinished-{name}" for name in ("dead", "living"))
-    for folder in (dead, living):
-        folder.mkdir(parents=True)
-        (folder / "model.safetensors").write_text("half")
+    out.mkdir()
+    dead, living = (out / f".model.safetensors.{name}.part" for name in ("dead", "living"))
+    for path in (dead, living, out / ".lock"):
+        path.write_text("half")
     held = os.open(living, os.O_RDONLY)
     assert atomic.hold(held)
     forward = sf.SeeGera.forward
 
     def looking(model, *arguments, **options):
-        assert sorted(path.name for path in out.glob(".unfinished-*")) == [".unfinished-living"]
+        assert sorted(path.name for path in out.glob("*.part")) == [living.name]
         return forward(model, *arguments, **options)
 
     try:
         with monkeypatch.context() as patch:
-            # The run has no hidden folder before it has something to write.
             patch.setattr(sf.SeeGera, "forward", looking)
             assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
-        assert files_in(out) == [".unfinished-living", *WRITTEN]
+        assert files_in(out) == [living.name, *WRITTEN]
     finally:
         os.close(held)
 
