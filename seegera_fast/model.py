@@ -388,7 +388,10 @@ class SeeGera(nn.Module):
         model.load_state_dict(weights, assign=True)
         model.to(device if graph is None else graph.device)
         if graph is not None:
-            model._graph = model._checked(graph)
+            try:
+                model._graph = model._checked(graph)
+            except ValueError as error:
+                raise ValueError(f"{error} in {path}") from None
         return model
 
 

@@ -25,6 +25,7 @@ from seegera_fast.experiments.matrix import plan, run_matrix
 from seegera_fast.experiments.protocols import METHODS, PAPER_TASKS, TASKS
 from seegera_fast.experiments.trials import Record, Setting, Trial, read_record, read_records, run_trial
 from seegera_fast.experiments.worker import STOPPED, Conditions, Worker
+from seegera_fast.support.atomic import InUse, alone
 from seegera_fast.support.tables import read_tables
 
 SMALL = {"embedding_dim": 6, "hidden_dim": 7, "epochs": 3, "warmup_epochs": 2}
@@ -285,7 +286,10 @@ def test_a_record_that_is_none_is_named_before_anything_runs(run, here, tmp_path
 
 
 def test_one_run_at_a_time(tmp_path, here):
-    with matrix._locked(tmp_path), pytest.raises(OSError, match="is in use by another run"):
+    with (
+        alone(tmp_path / ".lock", "a test"),
+        pytest.raises(InUse, match=f"folder .* is in use .*process {os.getpid()} "),
+    ):
         run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True)
     assert run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True).finished
 
