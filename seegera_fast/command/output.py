@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -100,11 +100,9 @@ def _write(folder: Path, files: Mapping[str, Writer], instead_of: Collection[str
     with ExitStack() as stack:
         for name, write in files.items():
             write(stack.enter_context(written_aside(folder / name)))
-        for name in instead_of:
-            try:
-                (folder / name).unlink(missing_ok=True)
-            except OSError as error:
-                raise Unwritable(folder / name, error) from error
+    for name in instead_of:
+        with suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
 
 
 def _write_elsewhere(name: str, files: Mapping[str, Writer]) -> Path | None:
