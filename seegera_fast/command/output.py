@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -85,7 +85,8 @@ class OutputFolder:
         try:
             _write(self.path, files, instead_of)
         except Unwritable as error:
-            self.refused.append((error, tuple(files), _write_elsewhere(self.path.name, files)))
+            earlier = [folder for _, _, folder in self.refused if folder is not None]
+            self.refused.append((error, tuple(files), _write_elsewhere(self.path.name, files, earlier)))
 
     def _remove_made(self) -> None:
         for folder in reversed(self._made):
@@ -105,8 +106,12 @@ def _write(folder: Path, files: Mapping[str, Writer], instead_of: Collection[str
             (folder / name).unlink(missing_ok=True)
 
 
-def _write_elsewhere(name: str, files: Mapping[str, Writer]) -> Path | None:
-    """Writes files to a new folder, which it returns; None: there is no place for them."""
+def _write_elsewhere(name: str, files: Mapping[str, Writer], earlier: Iterable[Path]) -> Path | None:
+    """Writes files to an earlier or a new folder, which it returns; None: there is no place for them."""
+    for folder in earlier:
+        with suppress(Unwritable):
+            _write(folder, files)
+            return folder
     for find in (tempfile.gettempdir, os.getcwd, Path.home):
         folder = None
         try:

@@ -198,8 +198,8 @@ def _print_files(folder: OutputFolder) -> None:
     if names:
         print(f"files in {folder.path}: {', '.join(names)}")
     for error, names, instead in folder.refused:
-        where = "and no other folder could take it" if instead is None else f"so it is in {instead}"
-        print(f"{PROGRAM}: error: {error}, {where}: {', '.join(names)}", file=sys.stderr)
+        where = "no other folder could take" if instead is None else f"{instead} has instead"
+        print(f"{PROGRAM}: error: {error}; {where}: {', '.join(names)}", file=sys.stderr)
 
 
 def _say_what_becomes_of(checkpoint: Checkpoint, options: argparse.Namespace) -> None:
