@@ -356,6 +356,7 @@ class SeeGera(nn.Module):
             model_file.write(file, self.config, self.seed, sizes, self.state_dict())
 
     @classmethod
+    @lasting
     def load(
         cls, path: str | os.PathLike[str], graph: Graph | None = None, device: torch.device | str = "cpu"
     ) -> SeeGera:

@@ -415,3 +415,10 @@ def test_whole_runs_in_threads_have_the_bits_of_one_thread(task, tmp_path):
     for number in range(8):
         one, many = ((tmp_path / folder / f"{number}.model").read_bytes() for folder in ("one", "many"))
         assert one == many
+
+
+def test_a_model_that_was_loaded_in_inference_mode_can_be_trained(path):
+    with torch.inference_mode():
+        model = sf.SeeGera.load(path)
+    model(graph()).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
