@@ -3,60 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import tempfile
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 
+from .checkpoint_file import Course, State, read, write
 from .graph import Graph
-from .support.atomic import remove_unfinished, written_aside
-
-FORMAT = "seegera_fast.Checkpoint/1"
-# Groups of tensors in the file. Each tensor is stored under the name GROUP/NAME.
-WEIGHTS, BEST, ADAM = "weights", "best", "adam"
-HEADER = ("format", "identity", "epoch", "best", "seconds", "peak_memory", "history")
-
-
-@dataclass(frozen=True)
-class Best:
-    """The epoch with the best validation scores so far, with those scores and its weights."""
-
-    epoch: int
-    scores: dict[str, float]
-    weights: dict[str, torch.Tensor] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class State:
-    """The state of a training run at the end of an epoch.
-
-    All draws follow from the seed and the epoch's number, so no generator state is stored.
-
-    Attributes:
-        epoch: number of epochs done.
-        history: one record per epoch.
-        best: the best epoch; None: nothing was validated yet.
-        weights: the model's weights, by name.
-        adam: the optimiser's tensors, by ``PARAMETER/KEY``.
-        seconds: wall time so far.
-        peak_memory: bytes; None: not known.
-    """
-
-    epoch: int
-    history: list[dict[str, Any]] = field(repr=False)
-    best: Best | None
-    weights: dict[str, torch.Tensor] = field(repr=False)
-    adam: dict[str, torch.Tensor] = field(repr=False)
-    seconds: float
-    peak_memory: int | None
+from .support.atomic import Unwritable, alone, remove_unfinished, require_writable
 
 
 @dataclass(frozen=True)
@@ -64,7 +23,7 @@ class Checkpoint:
     """The file in which a training run saves its state, and how often it does.
 
     The file is replaced in one step, so that it is complete even if the process is killed; at most ``every`` epochs are
-    lost then. It is not removed when the run ends.
+    lost then. It is not removed when the run ends. One run at a time has it; another one is refused.
 
     Attributes:
         path: a safetensors file with the weights, the best weights and Adam's state; the rest is JSON in its header.
@@ -95,104 +54,39 @@ class Checkpoint:
         if not isinstance(self.resume, bool):
             raise TypeError(f"resume: got {self.resume!r}, want True or False")
 
-    def begin(self, identity: Mapping[str, Any]) -> State | None:
-        """Returns the state to continue from; None: the run starts at its first epoch.
-
-        Args:
-            identity: facts about the run, by name. Those in the checkpoint must be the same.
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """In the block, the file belongs to one run.
 
         Raises:
-            OSError: the file can't be written.
-            ValueError: the file is not a checkpoint, or it belongs to another run; the message says what differs.
+            OSError: the file can't be written, or another run has it; the message names the file and the run.
         """
         path = Path(self.path)
+        name = f"the checkpoint {path}"
         if path.is_dir():
-            raise OSError(f"the checkpoint {path} can't be written: it is a folder")
-        try:
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
-        except OSError as error:
-            raise OSError(f"the checkpoint {path} can't be written: {error.strerror}") from error
-        remove_unfinished(path)
-        return read(path, identity) if self.resume and path.exists() else None
+            raise Unwritable(name, "it is a folder")
+        require_writable(name, path.parent)
+        with alone(path.with_name(f".{path.name}.lock"), name):
+            remove_unfinished(path)
+            yield
 
-    def save(self, state: State, identity: Mapping[str, Any]) -> None:
+    def begin(self, course: Course) -> State | None:
+        """Returns the state to continue from; None: the run starts at its first epoch.
+
+        Raises:
+            ValueError: the file is not a checkpoint of this run, or is damaged; the message says what is wrong.
+        """
+        path = Path(self.path)
+        return read(path, course) if self.resume and path.exists() else None
+
+    def save(self, state: State, course: Course) -> None:
         """Replaces the file. If that fails (a full disk), the earlier file is kept and a warning is given."""
         try:
-            write(Path(self.path), state, identity)
+            write(Path(self.path), state, course.identity)
         except OSError as error:
             warnings.warn(
                 f"epoch {state.epoch}: no checkpoint was written, the training goes on ({error})", stacklevel=3
             )
-
-
-def write(path: Path, state: State, identity: Mapping[str, Any]) -> None:
-    """Writes a state to a temporary file, then renames that file to ``path``."""
-    groups = {WEIGHTS: state.weights, ADAM: state.adam, BEST: state.best.weights if state.best else {}}
-    tensors = {
-        f"{group}/{name}": tensor.detach().cpu().contiguous()
-        for group, members in groups.items()
-        for name, tensor in members.items()
-    }
-    content = {
-        "format": FORMAT,
-        "identity": dict(identity),
-        "epoch": state.epoch,
-        "best": None if state.best is None else {"epoch": state.best.epoch, "scores": state.best.scores},
-        "seconds": state.seconds,
-        "peak_memory": state.peak_memory,
-        "history": state.history,
-    }
-    header = {key: json.dumps(value) for key, value in content.items()}
-    with written_aside(path) as file:
-        try:
-            safetensors.torch.save_file(tensors, file.name, header)
-        except safetensors.SafetensorError as error:
-            raise OSError(f"{path} can't be written: {error}") from error
-
-
-def read(path: Path, identity: Mapping[str, Any]) -> State:
-    """Reads a state; its tensors are on the CPU.
-
-    Raises:
-        ValueError: the file is not a checkpoint, or it belongs to another run; the message says what differs.
-    """
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            header = {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, json.JSONDecodeError) as error:
-        raise ValueError(f"checkpoint: {path} is not one ({error})") from error
-    if header.get("format") != FORMAT:
-        raise ValueError(f"checkpoint: {path} has format {header.get('format')!r}, want {FORMAT!r}")
-    missing = [key for key in HEADER if key not in header]
-    if missing:
-        raise ValueError(f"checkpoint: {path} lacks {', '.join(missing)} in its header")
-    _check_identity(path, header["identity"], json.loads(json.dumps(dict(identity))))
-    groups: dict[str, dict[str, torch.Tensor]] = {WEIGHTS: {}, ADAM: {}, BEST: {}}
-    for key, tensor in tensors.items():
-        group, _, name = key.partition("/")
-        groups[group][name] = tensor
-    best = header["best"]
-    return State(
-        epoch=header["epoch"],
-        history=header["history"],
-        best=None if best is None else Best(best["epoch"], best["scores"], groups[BEST]),
-        weights=groups[WEIGHTS],
-        adam=groups[ADAM],
-        seconds=header["seconds"],
-        peak_memory=header["peak_memory"],
-    )
-
-
-def _check_identity(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
-    differing = [
-        f"{name} (checkpoint: {found.get(name, 'absent')}, this run: {expected.get(name, 'absent')})"
-        for name in {**expected, **found}
-        if found.get(name, "absent") != expected.get(name, "absent")
-    ]
-    if differing:
-        raise ValueError(f"checkpoint: {path} is of another run, which differs in {', '.join(differing)}")
 
 
 def fingerprint(graph: Graph) -> dict[str, Any]:
@@ -220,22 +114,3 @@ def _digest(tensors: tuple[torch.Tensor, ...]) -> str:
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()[:16]
-
-
-def adam_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimiser's tensors, by ``PARAMETER/KEY``."""
-    return {
-        f"{name}/{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state[parameter].items()
-    }
-
-
-def restore_adam(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Loads the tensors that :func:`adam_state` returned into an optimiser."""
-    numbers = {name: number for number, (name, _) in enumerate(model.named_parameters())}
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for path, tensor in tensors.items():
-        name, _, key = path.rpartition("/")
-        state.setdefault(numbers[name], {})[key] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

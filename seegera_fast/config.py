@@ -17,6 +17,9 @@ _CHOICES = {
     "scaling": ("mean", "sum"),
 }
 
+# A step holds J and K draws of every row at once, so many more of them are a mistake.
+MOST_DRAWS = 2**16
+
 
 @dataclass(frozen=True)
 class SeeGeraConfig:
@@ -31,7 +34,7 @@ class SeeGeraConfig:
         encoder_layers, decoder_layers: numbers of layers L1 and L2, at least 1.
         noise_dim, noise_prob: width c of the Bernoulli noise, and the probability of a one.
         noisy_variance: True: the noise enters the variance branch too, as the paper's text has it.
-        num_importance_samples, num_mixture_samples: J (at least 1) and K (at least 0).
+        num_importance_samples, num_mixture_samples: J (at least 1) and K (at least 0), each at most 65,536.
         dropout: rate in [0, 1) on the input of every layer, and on the samples before both decoders.
         likelihood: the likelihood of the features: "bernoulli" (values in [0, 1]), "mse" or "gaussian". The log
             variances of "gaussian" and of the posterior are kept in [-30, 30].
@@ -88,7 +91,8 @@ class SeeGeraConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type == "int":
-                _check_int(field.name, value, least.get(field.name, 1))
+                most = MOST_DRAWS if field.name.endswith("_samples") else 2**31 - 1
+                _check_int(field.name, value, least.get(field.name, 1), most)
             elif field.type == "bool" and not isinstance(value, bool):
                 raise TypeError(f"{field.name}: got {value!r}, want True or False")
             elif field.type == "float":
@@ -110,13 +114,15 @@ class SeeGeraConfig:
             raise ValueError('feature_embeddings: got False with decoder "inner_product", which is made of them')
 
 
-def _check_int(name: str, value: Any, least: int) -> None:
+def _check_int(name: str, value: Any, least: int, most: int = 2**31 - 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: got {value!r}, want an int")
     if value < least:
         raise ValueError(f"{name}: got {value}, want at least {least}")
-    if value >= 2**31:
-        raise ValueError(f"{name}: got {value}, want a number below 2^31")
+    if value > most:
+        raise ValueError(
+            f"{name}: got {value}, want {'a number below 2^31' if most == 2**31 - 1 else f'at most {most}'}"
+        )
 
 
 def checked_fields(given: dict[str, Any], known: list[str]) -> None:

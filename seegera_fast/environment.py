@@ -11,11 +11,14 @@ import torch
 from .backends import instruction_set
 from .version import __version__
 
+# The libraries that the numbers of a run depend on.
+LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn")
+
 
 def versions() -> dict[str, str]:
     """Versions of this package, of Python, and of the libraries that the numbers depend on."""
     found = {"seegera-fast": __version__, "python": platform.python_version()}
-    for name in ("torch", "numpy", "scipy", "scikit-learn"):
+    for name in LIBRARIES:
         found[name] = torch.__version__ if name == "torch" else metadata.version(name)
     return found
 

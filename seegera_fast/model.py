@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-from dataclasses import asdict, fields, replace
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from typing import IO, Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import nn
 
-from . import checks, ops
+from . import checks, model_file, ops
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
-from .convert import FLOATING
 from .graph import Graph
 from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
@@ -24,11 +21,10 @@ from .objective import Output, Posterior, Targets, bound
 from .ops.feature_likelihood import LIKELIHOODS
 from .seeds import Site, derive_seed
 from .sparse_matrix import SparseMatrix
+from .support import tensor_file
 from .support.atomic import written_aside
 from .support.kept import lasting
 from .support.pieces import pieces
-
-FORMAT = "seegera_fast.SeeGera/1"
 
 
 class SeeGera(nn.Module):
@@ -71,24 +67,28 @@ class SeeGera(nn.Module):
             raise TypeError(f"seed: got {seed!r}, want an int")
         checks.seed(seed, None)
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
-        self.config = replace(config or SeeGeraConfig(), **options)
-        self.seed = seed
-        self.num_nodes, self.num_features = graph.num_nodes, graph.num_features
+        config = replace(config or SeeGeraConfig(), **options)
+        self._begin(config, seed, graph.num_nodes, graph.num_features)
         self._check_targets(graph)
-        self._graph: Graph | None = graph
-        self._steps = 0
-        with torch.random.fork_rng(devices=[]):
-            # torch.manual_seed would also seed the GPUs.
-            torch.default_generator.manual_seed(seed)
-            self._build()
+        self._graph = graph
+        # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
+        self._build(torch.Generator("cpu").manual_seed(seed))
         self.to(device=graph.device, dtype=graph.dtype)
 
-    def _build(self) -> None:
+    def _begin(self, config: SeeGeraConfig, seed: int, num_nodes: int, num_features: int) -> None:
+        """Sets what a model has besides its layers."""
+        self.config, self.seed = config, seed
+        self.num_nodes, self.num_features = num_nodes, num_features
+        self._graph: Graph | None = None
+        self._steps = 0
+
+    def _build(self, start: torch.Generator | None) -> None:
+        """Makes the layers. Without a generator, their weights have no values yet."""
         config = self.config
         widths = (config.hidden_dim, config.embedding_dim)
 
         def encoder(in_dim: int, noise_dim: int, layers: int, kind: str) -> Encoder:
-            return Encoder(in_dim, noise_dim, *widths, layers, kind=kind, noise_prob=config.noise_prob)
+            return Encoder(start, in_dim, noise_dim, *widths, layers, kind=kind, noise_prob=config.noise_prob)
 
         variance_noise = config.noise_dim if config.noisy_variance else 0
         self.node_mean = encoder(self.num_features, config.noise_dim, config.encoder_layers, config.encoder)
@@ -99,12 +99,13 @@ class SeeGera(nn.Module):
             self.feature_mean = encoder(self.num_nodes, config.noise_dim, 2, "mlp")
             self.feature_log_var = encoder(self.num_nodes, variance_noise, 2, "mlp")
         else:
-            self.feature_mean = Head(config.embedding_dim, *widths)
-            self.feature_log_var = Head(config.embedding_dim, *widths)
+            self.feature_mean = Head(start, config.embedding_dim, *widths)
+            self.feature_log_var = Head(start, config.embedding_dim, *widths)
         if config.decoder == "inner_product":
             self.decoder: nn.Module = InnerProductDecoder()
         else:
             self.decoder = Decoder(
+                start,
                 config.embedding_dim,
                 config.hidden_dim,
                 self.num_features,
@@ -340,22 +341,21 @@ class SeeGera(nn.Module):
             _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, 0.0, decoder_seed)
             return LIKELIHOODS[self.config.likelihood].mean(_entries(decoded, rows, cols)).mean(dim=1)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes weights, configuration and sizes to a safetensors file, which appears once it is complete."""
-        header = {
-            "format": FORMAT,
-            "config": json.dumps(asdict(self.config)),
-            "seed": str(self.seed),
-            "num_nodes": str(self.num_nodes),
-            "num_features": str(self.num_features),
-        }
-        content = safetensors.torch.save(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}, header
-        )
-        with written_aside(pathlib.Path(path)) as file:
-            file.write(content)
+    def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Writes weights, configuration and sizes in the safetensors format. The same model gives the same bytes.
+
+        Args:
+            path: a file, which appears once it is complete; or a binary file that is open for writing.
+
+        Raises:
+            OSError: the file can't be written; the message names it.
+        """
+        with written_aside(pathlib.Path(path)) if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
+            sizes = self.num_nodes, self.num_features
+            model_file.write(file, self.config, self.seed, sizes, self.state_dict())
 
     @classmethod
+    @lasting
     def load(
         cls, path: str | os.PathLike[str], graph: Graph | None = None, device: torch.device | str = "cpu"
     ) -> SeeGera:
@@ -367,54 +367,32 @@ class SeeGera(nn.Module):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file was not written by :meth:`save`, or the graph has other sizes.
+            ValueError: the file was not written by :meth:`save`, has NaN or infinite weights, or a number of draws that
+                the memory can't hold, or the graph has other sizes. The message names the file and what is wrong in it.
         """
-        if pathlib.Path(path).is_dir():
-            raise ValueError(f"path: {path} is a folder, want a file of SeeGera.save")
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                header = file.metadata() or {}
-                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except safetensors.SafetensorError as error:
-            raise ValueError(f"path: {path} is not a safetensors file ({error})") from error
-        if header.get("format") != FORMAT:
-            raise ValueError(f"path: {path} has format {header.get('format')!r}, want {FORMAT!r}")
-        missing = [key for key in ("config", "seed", "num_nodes", "num_features") if key not in header]
-        if missing:
-            raise ValueError(f"path: {path} lacks {', '.join(missing)} in its header, want a file of SeeGera.save")
-        model = cls.__new__(cls)
-        nn.Module.__init__(model)
-        try:
-            config = json.loads(header["config"])
-            checked_fields(config, [field.name for field in fields(SeeGeraConfig)])
-            model.config = SeeGeraConfig(**config)
-            model.seed = int(header["seed"])
-            model.num_nodes, model.num_features = int(header["num_nodes"]), int(header["num_features"])
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"path: {path} has a header that isn't that of a model ({error})") from error
-        model._graph, model._steps = None, 0
-        with torch.random.fork_rng(devices=[]):
-            model._build()
-        _check_state(path, state, model.state_dict())
-        model.to(device=device if graph is None else graph.device, dtype=next(iter(state.values())).dtype)
-        model.load_state_dict(state)
+            with tensor_file.opened(pathlib.Path(path)) as file:
+                header = model_file.read_header(file)
+                model = cls.__new__(cls)
+                nn.Module.__init__(model)
+                model._begin(header.config, header.seed, header.num_nodes, header.num_features)
+                try:
+                    model._build(None)
+                except RuntimeError:
+                    raise ValueError(f"{file.path} has widths in its header that no tensor can have") from None
+                weights = model_file.read_weights(file, model.state_dict())
+                if graph is not None:
+                    model_file.check_draws(file, header, graph.device)
+        except ValueError as error:
+            raise ValueError(f"path: {error}, want a file of SeeGera.save") from error
+        model.load_state_dict(weights, assign=True)
+        model.to(device if graph is None else graph.device)
         if graph is not None:
-            model._graph = model._checked(graph)
+            try:
+                model._graph = model._checked(graph)
+            except ValueError as error:
+                raise ValueError(f"{error} in {path}") from None
         return model
-
-
-def _check_state(path: str | os.PathLike[str], found: dict[str, torch.Tensor], model: dict[str, torch.Tensor]) -> None:
-    """Raises a ValueError if the tensors of a file are not those of a model with its configuration."""
-    for name in {**model, **found}:
-        if name not in found:
-            raise ValueError(f"path: {path} lacks the tensor {name}")
-        if name not in model:
-            raise ValueError(f"path: {path} has a tensor {name}, which its configuration has not")
-        if found[name].shape != model[name].shape or found[name].dtype not in FLOATING:
-            raise ValueError(
-                f"path: {path} has {name} as {found[name].dtype} {tuple(found[name].shape)}, want torch.float32 or "
-                f"torch.float64 {tuple(model[name].shape)}"
-            )
 
 
 def pair_products(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:

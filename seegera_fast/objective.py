@@ -62,6 +62,11 @@ class Output:
     terms: dict[str, torch.Tensor]
 
 
+def term_names(config: SeeGeraConfig) -> tuple[str, ...]:
+    """The names of the terms of :func:`bound`."""
+    return ("link", *["feature"] * config.feature_side, "prior", "mixture")
+
+
 Number = TypeVar("Number", float, torch.Tensor)
 
 

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from .checkpoint import Best, Checkpoint, State, adam_state, fingerprint, restore_adam
+from .checkpoint import Checkpoint, fingerprint
+from .checkpoint_file import Best, Course, State, adam_state, restore_adam
 from .graph import Graph
 from .model import SeeGera
+from .objective import term_names
 from .seeds import derive_seed
 from .support.signals import stop_on_signals
 from .version import __version__
@@ -74,6 +77,11 @@ class TrainingConfig:
         due = epoch > self.evaluate_after and epoch % self.evaluate_every == 0
         return due or epoch == self.epochs
 
+    def ended(self, epoch: int, best_epoch: int | None) -> bool:
+        """Whether this epoch is the last one, by the number of epochs or by early stopping."""
+        out_of_patience = best_epoch is not None and self.patience is not None and epoch - best_epoch > self.patience
+        return epoch >= self.epochs or out_of_patience
+
 
 class TrainingFailure(RuntimeError):
     """Raised when a number becomes NaN or infinite in training.
@@ -102,10 +110,12 @@ class Validation:
     Attributes:
         score: epoch -> validation scores by name.
         improves: ``(scores, best)`` -> whether the scores are better than those of the best epoch so far.
+        names: the names of the scores.
     """
 
     score: Callable[[int], Scores]
     improves: Callable[[Scores, Scores], bool]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -158,48 +168,113 @@ def train(
 
     Raises:
         TrainingFailure: the loss or one of its terms is NaN or infinite.
-        ValueError: the checkpoint can't be read, or belongs to another graph or other settings.
-        OSError: the checkpoint can't be written.
+        ValueError: the checkpoint can't be read, is damaged, or belongs to another graph or other settings. Nothing is
+            trained then.
+        OSError: the checkpoint can't be written, or another run is using it.
     """
-    device = next(model.parameters()).device
-    optimizer = torch.optim.Adam(
-        model.parameters(),
-        lr=config.learning_rate,
-        weight_decay=config.weight_decay,
-        fused=device.type in ("cpu", "cuda"),
+    run = _Run(model, config)
+    # The checkpoint belongs to this run until its end, so that two runs don't write one file.
+    with nullcontext() if checkpoint is None else checkpoint.kept():
+        course = None
+        if checkpoint is not None:
+            course = _course(model, config, _identity(model, config, seed, data, fields or {}), validation)
+            run.resume(checkpoint.begin(course))
+        if run.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(run.device)
+        interrupted = _train(run, seed, validation, progress, checkpoint, course)
+    run.optimizer.zero_grad()
+    if run.best is not None:
+        model.load_state_dict(run.best.weights)
+    model.eval()
+    return Training(
+        history=run.history,
+        epochs=len(run.history),
+        best_epoch=run.best.epoch if run.best is not None else len(run.history),
+        seconds=run.seconds,
+        peak_memory=run.peak_memory,
+        interrupted=interrupted,
     )
-    identity: dict[str, Any] = {}
-    resumed = None
-    if checkpoint is not None:
-        identity = _identity(model, config, seed, data, fields or {})
-        resumed = checkpoint.begin(identity)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    history: list[dict[str, Any]] = []
-    best: Best | None = None
-    interrupted = False
-    start = time.perf_counter()
-    earlier_peak = None
-    if resumed is not None:
-        model.load_state_dict(resumed.weights)
-        restore_adam(model, optimizer, resumed.adam)
-        history, best, earlier_peak = resumed.history, resumed.best, resumed.peak_memory
-        start -= resumed.seconds
 
-    def state() -> State:
+
+class _Run:
+    """What changes from epoch to epoch."""
+
+    def __init__(self, model: SeeGera, config: TrainingConfig) -> None:
+        self.model, self.config = model, config
+        self.device = next(model.parameters()).device
+        self.optimizer = torch.optim.Adam(
+            model.parameters(),
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=self.device.type in ("cpu", "cuda"),
+        )
+        self.history: list[dict[str, Any]] = []
+        self.best: Best | None = None
+        self._start = time.perf_counter()
+        self._earlier_peak: int | None = None
+
+    def resume(self, state: State | None) -> None:
+        """Goes on from a state; None: from the beginning."""
+        if state is None:
+            return
+        self.model.load_state_dict(state.weights)
+        restore_adam(self.model, self.optimizer, state.adam)
+        self.history, self.best, self._earlier_peak = state.history, state.best, state.peak_memory
+        self._start -= state.seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    @property
+    def peak_memory(self) -> int | None:
+        peaks = (peak_memory(self.device), self._earlier_peak)
+        return max((number for number in peaks if number is not None), default=None)
+
+    @property
+    def ended(self) -> bool:
+        return self.config.ended(len(self.history), None if self.best is None else self.best.epoch)
+
+    @property
+    def state(self) -> State:
         return State(
-            epoch=len(history),
-            history=history,
-            best=best,
-            weights=model.state_dict(),
-            adam=adam_state(model, optimizer),
-            seconds=time.perf_counter() - start,
-            peak_memory=_larger(peak_memory(device), earlier_peak),
+            epoch=len(self.history),
+            history=self.history,
+            best=self.best,
+            weights=self.model.state_dict(),
+            adam=adam_state(self.model, self.optimizer),
+            seconds=self.seconds,
+            peak_memory=self.peak_memory,
         )
 
+    def epoch(self, seed: int, validation: Validation | None) -> None:
+        """Trains and validates for one epoch."""
+        epoch, begin = len(self.history) + 1, time.perf_counter()
+        record: dict[str, Any] = {"epoch": epoch, **_step(self.model, self.optimizer, self.config, seed, epoch)}
+        scores: Scores = {}
+        if validation is not None and self.config.evaluates(epoch):
+            scores = validation.score(epoch)
+            for name, score in scores.items():
+                if not math.isfinite(score):
+                    raise TrainingFailure(epoch, name)
+        self.history.append({**record, **scores, "seconds": time.perf_counter() - begin})
+        if scores and (self.best is None or validation.improves(scores, self.best.scores)):
+            self.best = Best(epoch, scores, _copy_of(self.model))
+
+
+def _train(
+    run: _Run,
+    seed: int,
+    validation: Validation | None,
+    progress: bool,
+    checkpoint: Checkpoint | None,
+    course: Course | None,
+) -> bool:
+    """Runs the epochs that are left. Returns whether a signal ended them."""
+    interrupted = False
     bar = tqdm(
-        total=config.epochs,
-        initial=len(history),
+        total=run.config.epochs,
+        initial=len(run.history),
         unit="epoch",
         file=sys.stderr,
         disable=None if progress else True,
@@ -207,44 +282,38 @@ def train(
     try:
         with stop_on_signals(active=checkpoint is not None) as stop:
             # A run that was stopped after its last epoch has no epoch left.
-            while not _ended(config, len(history), best):
-                epoch = len(history) + 1
-                begin = time.perf_counter()
-                record: dict[str, Any] = {"epoch": epoch, **_step(model, optimizer, config, seed, epoch)}
-                scores: Scores = {}
-                if validation is not None and config.evaluates(epoch):
-                    scores = validation.score(epoch)
-                history.append({**record, **scores, "seconds": time.perf_counter() - begin})
-                if validation is not None and scores and (best is None or validation.improves(scores, best.scores)):
-                    best = Best(epoch, scores, _copy_of(model))
+            while not run.ended:
+                run.epoch(seed, validation)
                 bar.update()
-                bar.set_postfix({"loss": record["loss"], **(best.scores if best else {})}, refresh=False)
+                shown = {"loss": run.history[-1]["loss"], **(run.best.scores if run.best else {})}
+                bar.set_postfix(shown, refresh=False)
                 # Read once per epoch, so that the signal that ends the run is also one that writes the state.
                 interrupted = stop.requested
-                if checkpoint is not None and (
-                    interrupted or (epoch % checkpoint.every == 0 and not _ended(config, epoch, best))
-                ):
-                    checkpoint.save(state(), identity)
+                due = checkpoint is not None and len(run.history) % checkpoint.every == 0 and not run.ended
+                if checkpoint is not None and (interrupted or due):
+                    checkpoint.save(run.state, course)
                 if interrupted:
                     break
-        interrupted = interrupted or stop.requested
+        return interrupted or stop.requested
     except KeyboardInterrupt:
-        if not history:
+        if not run.history:
             raise
-        interrupted = True
+        return True
     finally:
         bar.close()
-    optimizer.zero_grad()
-    if best is not None:
-        model.load_state_dict(best.weights)
-    model.eval()
-    return Training(
-        history=history,
-        epochs=len(history),
-        best_epoch=best.epoch if best is not None else len(history),
-        seconds=time.perf_counter() - start,
-        peak_memory=_larger(peak_memory(device), earlier_peak),
-        interrupted=interrupted,
+
+
+def _course(
+    model: SeeGera, config: TrainingConfig, identity: Mapping[str, Any], validation: Validation | None
+) -> Course:
+    return Course(
+        identity=identity,
+        weights=model.state_dict(),
+        terms=(*term_names(model.config), "loss"),
+        scores=() if validation is None else validation.names,
+        evaluates=config.evaluates,
+        improves=(lambda scores, best: False) if validation is None else validation.improves,
+        ended=config.ended,
     )
 
 
@@ -261,16 +330,6 @@ def _identity(
         **fields,
         **fingerprint(model.graph if data is None else data),
     }
-
-
-def _ended(config: TrainingConfig, epoch: int, best: Best | None) -> bool:
-    """Whether this epoch was the last one, by the number of epochs or by early stopping."""
-    out_of_patience = best is not None and config.patience is not None and epoch - best.epoch > config.patience
-    return epoch >= config.epochs or out_of_patience
-
-
-def _larger(first: int | None, second: int | None) -> int | None:
-    return max((number for number in (first, second) if number is not None), default=None)
 
 
 def _step(

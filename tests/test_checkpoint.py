@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import json
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cases
@@ -21,7 +25,7 @@ import safetensors.torch
 import torch
 from tolerances import assert_same_bits
 
-from seegera_fast import Checkpoint, Graph, SeeGera, checkpoint, tasks
+from seegera_fast import Checkpoint, Graph, SeeGera, checkpoint, checkpoint_file, tasks
 from seegera_fast.support import atomic
 
 TASKS = {
@@ -219,7 +223,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import test_checkpoint as here
 from seegera_fast import Checkpoint
-from seegera_fast.support import atomic
+from seegera_fast.support import atomic, tensor_file
 here.torch.set_num_threads(1)
 path, moment = sys.argv[2:]
 kill = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
@@ -227,19 +231,29 @@ if moment == "epoch":
     class Patch:
         setattr = staticmethod(setattr)
     here.stop_at(Patch, 10, kill)
-else:
+elif moment == "rename":
     replace, calls = os.replace, []
     def counted(*arguments):
         calls.append(None)
         kill() if len(calls) == 3 else replace(*arguments)
     atomic.os.replace = counted
+else:
+    write, calls = tensor_file.write, []
+    def half(file, tensors, texts):
+        calls.append(None)
+        if len(calls) == 3:
+            file.write(b"half")
+            file.flush()
+            kill()
+        write(file, tensors, texts)
+    tensor_file.write = half
 here.run("node_classification", checkpoint=Checkpoint(path, every=3))
 """
 
 
-@pytest.mark.parametrize(("moment", "epoch"), [("epoch", 9), ("write", 6)])
+@pytest.mark.parametrize(("moment", "epoch"), [("epoch", 9), ("write", 6), ("rename", 6)])
 def test_a_killed_process_goes_on_to_the_same_bits(moment, epoch, tmp_path):
-    """SIGKILL in the middle of an epoch, and when the third checkpoint is written but not yet renamed."""
+    """SIGKILL in the middle of an epoch, while the third checkpoint is written, and before it is renamed."""
     path = tmp_path / "c.safetensors"
     command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(path), moment]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -338,28 +352,241 @@ def rewritten(path, change):
     safetensors.torch.save_file(tensors, path, change(header))
 
 
+def refused(path, *words, task="node_classification", monkeypatch=None):
+    """Asserts that no run goes on from the file, which the error names in one line, and that nothing is changed."""
+    content = path.read_bytes()
+    with monkeypatch.context() as patch:
+        calls = stop_at(patch, 0, crash)
+        with pytest.raises(ValueError, match=r"^checkpoint: .*c\.safetensors") as caught:
+            run(task, checkpoint=Checkpoint(path, resume=True))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (calls, path.read_bytes()) == ([], content)
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda header: {**header, "format": json.dumps("seegera_fast.Checkpoint/9")}, "format 'seegera_fast.Check"),
-        (lambda header: {"format": "seegera_fast.SeeGera/1"}, "is not one"),
+        (lambda header: {"format": "seegera_fast.SeeGera/1"}, "'format' is not JSON"),
         (lambda header: {}, "format None"),
-        (lambda header: {key: header[key] for key in header if key != "best"}, "lacks best in its header"),
+        (lambda header: {key: header[key] for key in header if key != "best"}, "lacks best"),
+        (lambda header: {**header, "more": "1"}, "has a field 'more', which does not belong there"),
+        (lambda header: {**header, "seconds": "NaN"}, "'seconds' is not JSON (got the number 'NaN'"),
+        (lambda header: {**header, "epoch": "[" * 10**5}, "'epoch' is not JSON (JSON that is nested too deeply"),
+        (lambda header: {**header, "epoch": "9" * 5000}, "'epoch' is not JSON"),
+        (lambda header: {**header, "identity": "[]"}, "identity: got [], want an object"),
+        (lambda header: {**header, "best": '{"epoch": 2, "epoch": 2}'}, "got the name 'epoch' twice"),
     ],
 )
-def test_another_kind_of_file_is_refused(written, change, words):
+def test_another_kind_of_file_is_refused(written, change, words, monkeypatch):
     rewritten(written, change)
-    with pytest.raises(ValueError, match=words):
-        run("node_classification", checkpoint=Checkpoint(written, resume=True))
+    refused(written, words, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("epoch", -5, "epoch: got -5, want an int from 1"),
+        ("epoch", 0, "epoch: got 0"),
+        ("epoch", 2.5, "epoch: got 2.5"),
+        ("epoch", "7", "epoch: got '7'"),
+        ("epoch", True, "epoch: got True"),
+        ("epoch", None, "epoch: got None"),
+        ("epoch", 10**9, "history: got a list of 4, want a list of 1000000000"),
+        ("epoch", 3, "history: got a list of 4, want a list of 3"),
+        ("seconds", "x", "seconds: got 'x', want a number of 0 or above"),
+        ("seconds", -1, "seconds: got -1"),
+        ("seconds", None, "seconds: got None"),
+        ("seconds", 10**400, "seconds: got an int of more than"),
+        ("peak_memory", 1.5, "peak_memory: got 1.5, want an int from 0"),
+        ("peak_memory", -1, "peak_memory: got -1"),
+        ("history", None, "history: got None, want a list"),
+        ("history", {}, "history: got {}, want a list"),
+        ("history", [1, 2, 3, 4], "history[0]: got 1, want an object"),
+        ("best", None, "best: got None, want epoch "),
+        ("best", 3, "best: got 3, want epoch "),
+        ("best", {"epoch": 2}, "best: got an object of 1, want epoch "),
+        ("best", {"epoch": 3, "scores": {}}, "best: got an object of 2, want epoch "),
+        ("best", {"epoch": 2, "scores": {"valid_accuracy": 0.123}}, "best: got an object of 2, want epoch "),
+    ],
+)
+def test_a_wrong_field_of_the_header_is_refused(written, key, value, words, monkeypatch):
+    rewritten(written, lambda header: {**header, key: json.dumps(value)})
+    refused(written, words, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "words"),
+    [
+        (0, lambda record: {**record, "epoch": 2}, "history[0].epoch: got 2, want 1"),
+        (3, lambda record: {**record, "epoch": "4"}, "history[3].epoch: got '4'"),
+        (1, lambda record: {**record, "loss": "x"}, "history[1].loss: got 'x', want a number"),
+        (1, lambda record: {**record, "link": None}, "history[1].link: got None, want a number"),
+        (1, lambda record: {**record, "valid_accuracy": True}, "history[1].valid_accuracy: got True"),
+        (0, lambda record: {**record, "valid_accuracy": 0.5}, "'history[0].valid_accuracy', which does not belong"),
+        (2, lambda record: {**record, "more": 1.0}, "'history[2].more', which does not belong"),
+        (2, lambda record: {**record, "seconds": -1.0}, "history[2].seconds: got -1.0, want a number of 0"),
+        (2, lambda record: {key: record[key] for key in record if key != "prior"}, "lacks history[2].prior"),
+        (3, lambda record: {**record, "valid_accuracy": 1.0}, "best: got an object of 2, want epoch 4 with its"),
+    ],
+)
+def test_a_wrong_record_of_the_history_is_refused(written, number, change, words, monkeypatch):
+    def changed(header):
+        history = json.loads(header["history"])
+        history[number] = change(history[number])
+        return {**header, "history": json.dumps(history)}
+
+    rewritten(written, changed)
+    refused(written, words, monkeypatch=monkeypatch)
+
+
+def test_a_history_that_goes_on_after_its_last_epoch_is_refused(tmp_path, monkeypatch):
+    fields = {"patience": 1, "evaluate_every": 1, "epochs": 60}
+    expected = whole("link_prediction", **fields)
+    path = tmp_path / "c.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr("seegera_fast.training.TrainingConfig.ended", lambda config, epoch, best: epoch == 9)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            stop_at(patch, 9, lambda: os.kill(os.getpid(), signal.SIGTERM))
+            run("link_prediction", checkpoint=Checkpoint(path), **fields)
+    assert expected.epochs < epoch_of(path) == 9
+    with pytest.raises(ValueError, match=rf"epoch: got 9, want {expected.epochs}, the last epoch of this run"):
+        run("link_prediction", checkpoint=Checkpoint(path, resume=True), **fields)
+
+
+WEIGHT = "node_mean.first.weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        (f"weights/{WEIGHT}", None, f"lacks the tensor weights/{WEIGHT}"),
+        (f"best/{WEIGHT}", None, f"lacks the tensor best/{WEIGHT}"),
+        (f"adam/{WEIGHT}/step", None, f"lacks the tensor adam/{WEIGHT}/step"),
+        ("other/x", lambda tensor: torch.zeros(1), "has a tensor 'other/x', which does not belong there"),
+        ("x", lambda tensor: torch.zeros(1), "has a tensor 'x', which does not belong there"),
+        (
+            f"weights/{WEIGHT}",
+            lambda tensor: tensor.to(torch.int32),
+            f"has weights/{WEIGHT} as torch.int32 (9, 5), want",
+        ),
+        (f"weights/{WEIGHT}", lambda tensor: tensor.double(), f"has weights/{WEIGHT} as torch.float64 (9, 5), want"),
+        (
+            f"weights/{WEIGHT}",
+            lambda tensor: tensor[:-1].clone(),
+            f"has weights/{WEIGHT} as torch.float32 (8, 5), want",
+        ),
+        (
+            f"adam/{WEIGHT}/exp_avg",
+            lambda tensor: tensor.flatten(),
+            f"has adam/{WEIGHT}/exp_avg as torch.float32 (45,)",
+        ),
+        (f"adam/{WEIGHT}/step", lambda tensor: tensor.double(), f"has adam/{WEIGHT}/step as torch.float64 (), want"),
+        (
+            f"adam/{WEIGHT}/step",
+            lambda tensor: tensor - 1,
+            f"has 3 in adam/{WEIGHT}/step, want 4, the number of epochs",
+        ),
+        (f"adam/{WEIGHT}/exp_avg_sq", lambda tensor: -1 - tensor, f"negative numbers in adam/{WEIGHT}/exp_avg_sq"),
+        (f"adam/{WEIGHT}/exp_avg_sq", lambda tensor: tensor * math.nan, f"NaN or negative numbers in adam/{WEIGHT}"),
+        (
+            f"adam/{WEIGHT}/exp_avg",
+            lambda tensor: tensor * math.nan,
+            f"NaN or infinite numbers in its tensor adam/{WEIGHT}",
+        ),
+        (f"weights/{WEIGHT}", lambda tensor: tensor / 0, f"NaN or infinite numbers in its tensor weights/{WEIGHT}"),
+        (f"best/{WEIGHT}", lambda tensor: tensor * math.nan, f"NaN or infinite numbers in its tensor best/{WEIGHT}"),
+    ],
+)
+def test_a_wrong_tensor_is_refused(written, name, change, words, monkeypatch):
+    with safetensors.safe_open(written, framework="pt") as file:
+        header, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    tensor = tensors.pop(name, None)
+    if change is not None:
+        tensors[name] = change(tensor)
+    safetensors.torch.save_file(tensors, written, header)
+    refused(written, words, monkeypatch=monkeypatch)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"no tensors"])
-def test_a_broken_file_is_refused(content, tmp_path):
+def test_a_broken_file_is_refused(content, tmp_path, monkeypatch):
     path = tmp_path / "c.safetensors"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"checkpoint: .*c\.safetensors is not one"):
-        run("link_prediction", checkpoint=Checkpoint(path, resume=True))
-    assert path.read_bytes() == content
+    refused(path, "is not a safetensors file", task="link_prediction", monkeypatch=monkeypatch)
+
+
+def test_a_cut_file_is_refused(written, monkeypatch):
+    content = written.read_bytes()
+    for length in (4, 1000, len(content) // 2, len(content) - 1):
+        written.write_bytes(content[:length])
+        refused(written, "is not a safetensors file", monkeypatch=monkeypatch)
+
+
+# --- one run at a time -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_run_with_the_file_is_refused_and_the_first_goes_on(resume, tmp_path, monkeypatch):
+    path, refusals = tmp_path / "c.safetensors", []
+
+    def second():
+        with pytest.raises(OSError, match=r"the checkpoint .*c\.safetensors is in use by another run") as caught:
+            run("link_prediction", checkpoint=Checkpoint(path, resume=resume))
+        refusals.append(str(caught.value))
+
+    with monkeypatch.context() as patch:
+        stop_at(patch, 6, second)
+        result = run("link_prediction", checkpoint=Checkpoint(path, every=4))
+    (refusal,) = refusals
+    assert f"process {os.getpid()} on " in refusal
+    assert_same_run(result, whole("link_prediction"))
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    run("link_prediction", checkpoint=Checkpoint(path, resume=True))
+
+
+def test_runs_in_threads_with_one_file_leave_one(tmp_path):
+    path = tmp_path / "c.safetensors"
+
+    def one(number):
+        try:
+            return run("link_prediction", checkpoint=Checkpoint(path, every=1))
+        except OSError as error:
+            return str(error)
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(4) as pool:
+        warnings.simplefilter("error")
+        results = list(pool.map(one, range(4)))
+    done = [result for result in results if not isinstance(result, str)]
+    assert done
+    for result in done:
+        assert_same_run(result, whole("link_prediction"))
+    assert all("is in use by another run" in result for result in results if isinstance(result, str))
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_without_locks_a_run_keeps_its_checkpoint(tmp_path, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    path = tmp_path / "c.safetensors"
+    assert_same_run(run("link_prediction", checkpoint=Checkpoint(path, every=4)), whole("link_prediction"))
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_folder_of_the_checkpoint_is_removed_during_a_run(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    stop_at(monkeypatch, 6, lambda: shutil.rmtree(folder))
+    with pytest.warns(
+        UserWarning, match=r"epoch 8: no checkpoint was written, .*c\.safetensors can't be written: No such"
+    ):
+        result = run("link_prediction", checkpoint=Checkpoint(folder / "c.safetensors", every=4))
+    assert_same_run(result, whole("link_prediction"))
+    assert not folder.exists()
 
 
 def test_without_resume_a_run_starts_anew_and_replaces_the_file(written):
@@ -411,20 +638,40 @@ def test_attributes_are_checked(fields, error):
 
 
 def test_a_state_reads_as_it_was_written(tmp_path):
-    state = checkpoint.State(
+    weights = {"a.b": cases.normal(3, 2, seed=1)}
+    adam = {
+        "a.b/step": torch.tensor(2.0),
+        "a.b/exp_avg": cases.normal(3, 2, seed=2),
+        "a.b/exp_avg_sq": torch.ones(3, 2),
+    }
+    # The square of a large gradient is infinite in float32, and training goes on.
+    adam["a.b/exp_avg_sq"] = adam["a.b/exp_avg_sq"].double() / torch.tensor([1.0, 0.0])
+    state = checkpoint_file.State(
         epoch=2,
-        history=[{"epoch": 1, "loss": 0.1 + 0.2}, {"epoch": 2, "loss": 1e-310, "valid_auc": None}],
-        best=checkpoint.Best(1, {"valid_auc": 1 / 3}, {"a.b": cases.normal(3, 2)}),
-        weights={"a.b": cases.normal(3, 2, seed=1)},
-        adam={"a.b/step": torch.tensor(2.0), "a.b/exp_avg": cases.normal(3, 2, seed=2)},
+        history=[
+            {"epoch": 1, "loss": 0.1 + 0.2, "valid_auc": 1 / 3, "seconds": 0.5},
+            {"epoch": 2, "loss": 1e-310, "seconds": 0},
+        ],
+        best=checkpoint_file.Best(1, {"valid_auc": 1 / 3}, {"a.b": cases.normal(3, 2)}),
+        weights=weights,
+        adam=adam,
         seconds=1.5,
         peak_memory=None,
+    )
+    course = checkpoint_file.Course(
+        identity={"seed": 1, "split": (0.1, 0.2)},
+        weights=weights,
+        terms=("loss",),
+        scores=("valid_auc",),
+        evaluates=lambda epoch: epoch == 1,
+        improves=lambda scores, best: False,
+        ended=lambda epoch, best: epoch == 9,
     )
     path = tmp_path / "c.safetensors"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        checkpoint.write(path, state, {"seed": 1})
-    found = checkpoint.read(path, {"seed": 1})
+        checkpoint_file.write(path, state, course.identity)
+    found = checkpoint_file.read(path, course)
     for part in dataclasses.fields(state):
         if part.name not in ("best", "weights", "adam"):
             assert getattr(found, part.name) == getattr(state, part.name)

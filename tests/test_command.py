@@ -5,11 +5,15 @@ import errno
 import fcntl
 import json
 import os
+import platform
+import resource
 import select
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +47,7 @@ def one_thread():
 def plain_picture(monkeypatch):
     """Writes an empty file instead of the picture, which takes most of the time of a small run."""
     monkeypatch.setattr(
-        "seegera_fast.command.train.save_picture", lambda path, **content: path.write_text(content["title"])
+        "seegera_fast.command.train.save_picture", lambda file, **content: file.write(content["title"].encode())
     )
 
 
@@ -580,24 +584,23 @@ def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, mon
 
 def test_what_killed_processes_left_is_removed_and_what_lives_is_not(run, own, tmp_path, monkeypatch, plain_picture):
     out = tmp_path / "out"
-    dead, living = (out / f".unfinished-{name}" for name in ("dead", "living"))
-    for folder in (dead, living):
-        folder.mkdir(parents=True)
-        (folder / "model.safetensors").write_text("half")
+    out.mkdir()
+    dead, living = (out / f".model.safetensors.{name}.part" for name in ("dead", "living"))
+    for path in (dead, living, out / ".lock"):
+        path.write_text("half")
     held = os.open(living, os.O_RDONLY)
     assert atomic.hold(held)
     forward = sf.SeeGera.forward
 
     def looking(model, *arguments, **options):
-        assert sorted(path.name for path in out.glob(".unfinished-*")) == [".unfinished-living"]
+        assert sorted(path.name for path in out.glob("*.part")) == [living.name]
         return forward(model, *arguments, **options)
 
     try:
         with monkeypatch.context() as patch:
-            # The run has no hidden folder before it has something to write.
             patch.setattr(sf.SeeGera, "forward", looking)
             assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
-        assert files_in(out) == [".unfinished-living", *WRITTEN]
+        assert files_in(out) == [living.name, *WRITTEN]
     finally:
         os.close(held)
 
@@ -667,6 +670,202 @@ def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_pi
     (out / "checkpoint.safetensors").write_bytes(b"old")
     assert "will be replaced; --resume goes on" in run(*command, "--out", out)[2]
     assert files_in(out) == WRITTEN
+
+
+# --- two runs, full disks, folders that go away ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_a_second_run_with_one_folder_is_refused_and_the_first_goes_on(
+    run, own, tmp_path, monkeypatch, plain_picture, more
+):
+    out, refusals = tmp_path / "out", []
+    command = ["train", *own, "--epochs", 3, "--out", out, *SMALL]
+    forward = sf.SeeGera.forward
+
+    def with_a_second_run(model, *arguments, **options):
+        if not refusals:
+            refusals.append(None)
+            refusals[0] = run(*command, *more)
+        return forward(model, *arguments, **options)
+
+    monkeypatch.setattr(sf.SeeGera, "forward", with_a_second_run)
+    assert run(*command)[0] == 0
+    status, printed, err = refusals[0]
+    assert (status, printed) == (5, "")
+    assert err.splitlines()[-1] == (
+        f"seegera-fast: error: the folder {out} is in use by another run: process {os.getpid()} on {platform.node()}"
+    )
+    assert files_in(out) == WRITTEN
+    assert run(*command, *more)[0] == 0
+
+
+def test_without_locks_a_run_writes_its_files(run, own, tmp_path, monkeypatch, plain_picture):
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    assert run("train", *own, "--epochs", 2, "--out", tmp_path / "out", *SMALL)[0] == 0
+    assert files_in(tmp_path / "out") == WRITTEN
+
+
+def test_the_lock_of_a_killed_run_is_taken_over(run, own, tmp_path, plain_picture):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".lock").write_text("process 1 on a machine\n")
+    assert run("train", *own, "--epochs", 2, "--out", out, *SMALL)[0] == 0
+    assert files_in(out) == WRITTEN
+
+
+@pytest.fixture
+def spare(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    (tmp_path / "spare").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    return tmp_path / "spare"
+
+
+def during_epoch(monkeypatch, number, action):
+    forward, calls = sf.SeeGera.forward, []
+
+    def acting(model, *arguments, **options):
+        calls.append(None)
+        if len(calls) == number:
+            action()
+        return forward(model, *arguments, **options)
+
+    monkeypatch.setattr(sf.SeeGera, "forward", acting)
+
+
+def test_what_a_removed_folder_cannot_take_is_written_elsewhere(run, own, tmp_path, monkeypatch, spare, plain_picture):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    command = ["train", *own, "--epochs", 3, "--checkpoint-every", 2, *SMALL]
+    assert run(*command, "--out", whole)[0] == 0
+    during_epoch(monkeypatch, 2, lambda: shutil.rmtree(out))
+    status, printed, err = run(*command, "--out", out)
+    assert status == 6
+    assert "epoch 2: no checkpoint was written, the training goes on" in err
+    assert not out.exists()
+    (folder,) = spare.glob("seegera-fast-out-*")
+    assert files_in(folder) == WRITTEN
+    for name in ("embedding.npy", "model.safetensors"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    *_, one, two = err.splitlines()
+    reason = f"{out / 'model.safetensors'} can't be written: No such file or directory;"
+    assert one == (
+        f"seegera-fast: error: {reason} {folder} has instead: model.safetensors, embedding.npy, results.json"
+    )
+    assert two.endswith(f"; {folder} has instead: picture.png")
+    assert "AUC" in printed
+    assert "files in" not in printed
+
+
+def full(monkeypatch, is_full):
+    """No file whose path is one of a full disk can be written."""
+    replace = os.replace
+
+    def replacing(aside, path):
+        if is_full(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(aside, path)
+
+    monkeypatch.setattr(atomic.os, "replace", replacing)
+
+
+def test_a_full_disk_keeps_the_earlier_files_and_the_checkpoint(run, own, tmp_path, monkeypatch, spare, plain_picture):
+    out = tmp_path / "out"
+    command = ["train", *own, "--epochs", 3, "--checkpoint-every", 2, "--out", out, *SMALL]
+    assert run(*command)[0] == 0
+    before = {name: (out / name).read_bytes() for name in WRITTEN if name != "picture.png"}
+    full(monkeypatch, lambda path: path.parent == out and path.name == "results.json")
+    status, printed, err = run(*command, "--seed", 1)
+    assert status == 6
+    assert f"{out / 'results.json'} can't be written: No space left on device; {spare}" in err
+    assert printed.endswith(f"files in {out}: picture.png\n")
+    (folder,) = spare.glob("seegera-fast-out-*")
+    assert files_in(folder) == ["embedding.npy", "model.safetensors", "results.json"]
+    assert results_in(folder)["configuration"]["seed"] == 1
+    assert {name: (out / name).read_bytes() for name in before} == before
+    assert files_in(out) == sorted([*WRITTEN, "checkpoint.safetensors"])
+
+
+def test_a_full_disk_that_takes_no_picture(run, own, tmp_path, monkeypatch, spare, plain_picture):
+    out = tmp_path / "out"
+    full(monkeypatch, lambda path: path == out / "picture.png")
+    status, printed, err = run("train", *own, "--epochs", 2, "--out", out, *SMALL)
+    assert status == 6
+    assert printed.endswith(f"files in {out}: results.json, model.safetensors, embedding.npy\n")
+    (folder,) = spare.glob("seegera-fast-out-*")
+    assert files_in(folder) == ["picture.png"]
+    assert err.splitlines()[-1].endswith(f"; {folder} has instead: picture.png")
+
+
+def test_where_no_folder_can_take_the_files_this_is_said(run, own, tmp_path, monkeypatch, spare, plain_picture):
+    full(monkeypatch, lambda path: True)
+    status, printed, err = run("train", *own, "--epochs", 2, "--out", tmp_path / "out", *SMALL)
+    assert status == 6
+    assert "AUC" in printed
+    assert err.count("; no other folder could take: ") == 2
+    assert list(spare.glob("seegera-fast-*")) == []
+    assert not (tmp_path / "out").exists()
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    """In the block, no file of this process can get larger."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("name", ["e.npy", "e.csv"])
+def test_embed_names_the_file_that_it_cannot_write(run, own, tmp_path, name):
+    model = tmp_path / "model.safetensors"
+    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=40, hidden_dim=4).save(model)
+    before = files_in(tmp_path)
+    with largest_file(1000):
+        outcome = run("embed", model, *own, "--out", tmp_path / name)
+    refused(outcome, f"{tmp_path / name} can't be written: File too large")
+    assert files_in(tmp_path) == before
+
+
+def test_a_picture_that_cannot_be_written_is_named(tmp_path):
+    with (
+        largest_file(1000),
+        pytest.raises(OSError, match=r"p\.png can't be written: File too large"),
+        atomic.written_aside(tmp_path / "p.png") as file,
+    ):
+        plots.save_bars(file, {"title": {"series": {"label": (1.0, 0.1)}}})
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"configuration": {"normalize_features": "false"}, "data": {}}, "normalize_features: got 'false', want true"),
+        ({"configuration": {"normalize_features": 0}, "data": {}}, "configuration.normalize_features: got 0"),
+        ({"configuration": {"normalize_features": False}, "data": {"weighted": "no"}}, "data.weighted: got 'no', want"),
+    ],
+)
+def test_results_with_a_field_of_a_wrong_kind_are_refused(run, own, tmp_path, content, words):
+    model = tmp_path / "model.safetensors"
+    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4).save(model)
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    refused(run("embed", model, *own, "--out", tmp_path / "e.npy"), "results.json: ", words)
+    assert not (tmp_path / "e.npy").exists()
+
+
+def test_embed_refuses_a_model_with_nan(run, own, tmp_path):
+    model = sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4)
+    with torch.no_grad():
+        model.node_mean.first.weight[0, 0] = float("nan")
+    model.save(tmp_path / "model.safetensors")
+    outcome = run("embed", tmp_path / "model.safetensors", *own, "--out", tmp_path / "e.npy")
+    refused(outcome, "model.safetensors has NaN or infinite numbers in its tensor node_mean.first.weight")
+    assert not (tmp_path / "e.npy").exists()
 
 
 def test_ctrl_c_in_a_terminal(own, tmp_path):

@@ -25,6 +25,7 @@ from seegera_fast.experiments.matrix import plan, run_matrix
 from seegera_fast.experiments.protocols import METHODS, PAPER_TASKS, TASKS
 from seegera_fast.experiments.trials import Record, Setting, Trial, read_record, read_records, run_trial
 from seegera_fast.experiments.worker import STOPPED, Conditions, Worker
+from seegera_fast.support.atomic import InUse, alone
 from seegera_fast.support.tables import read_tables
 
 SMALL = {"embedding_dim": 6, "hidden_dim": 7, "epochs": 3, "warmup_epochs": 2}
@@ -198,6 +199,77 @@ def test_another_file_is_not_a_record(content, tmp_path):
         read_records(tmp_path)
 
 
+RECORD = next((Path(__file__).parents[1] / "docs/results/trials").glob("link-cora-v3-*.json"))
+
+
+def with_field(content, path, value):
+    """The content with another value at a path, or without that field."""
+    first, *rest = path
+    if rest:
+        return {**content, first: with_field(content[first], rest, value)}
+    return {key: content[key] for key in content if key != first} | ({} if value is ... else {first: value})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (["setting"], None, "setting: got None, want an object"),
+        (["setting", "task"], "x", "setting.task: got 'x', want one of link"),
+        (["setting", "data"], [], "setting.data: got [], want one of"),
+        (["setting", "method"], "v9", "setting.method: got 'v9'"),
+        (["setting", "split"], "x", "setting.split: got 'x', want one of paper"),
+        (["setting", "fields"], [], "setting.fields: got [], want an object"),
+        (["setting", "fields"], {"normalize_features": "false"}, "normalize_features: got 'false', want True or False"),
+        (["setting", "fields"], {"hidden_dim": "7"}, "hidden_dim: got '7', want an int"),
+        (["seed"], "0", "seed: got '0', want an int"),
+        (["seed"], -1, "seed: got -1"),
+        (["failure"], 3, "failure: got 3, want a string"),
+        (["scores"], [], "scores: got [], want an object"),
+        (["scores", "auc"], "0.9", "scores.auc: got '0.9', want a number"),
+        (["scores", "auc"], ..., "lacks scores.auc"),
+        (["scores", "mse"], 1.0, "has a field 'scores.mse', which does not belong there"),
+        (["validation", "ap"], True, "validation.ap: got True"),
+        (["epochs"], 2.5, "epochs: got 2.5"),
+        (["epochs"], 10**6, "history.link: got a list of "),
+        (["best_epoch"], 10**6, "best_epoch: got 1000000, want an int from 1 to"),
+        (["seconds"], -1.0, "seconds: got -1.0"),
+        (["seconds"], ..., "lacks seconds"),
+        (["peak_memory_bytes"], "1", "peak_memory_bytes: got '1'"),
+        (["history"], 3, "history: got 3, want an object"),
+        (["history", "loss"], ["1"], "history.loss: got a list of 1, want a list of"),
+        (["machine", "threads"], "1", "machine.threads: got '1'"),
+        (["machine", "backends"], [1], "machine.backends: got a list of 1, want a list of names"),
+        (["machine", "gpu"], 3, "machine.gpu: got 3, want a string"),
+        (["versions", "torch"], 2, "versions.torch: got 2, want a string"),
+        (["versions"], ..., "lacks versions"),
+    ],
+)
+def test_a_wrong_field_of_a_record_is_refused(path, value, words, tmp_path):
+    content = json.loads(RECORD.read_text())
+    (tmp_path / "a.json").write_text(json.dumps(with_field(content, path, value)))
+    with pytest.raises(ValueError, match=r"a\.json: is not the record of a trial") as caught:
+        read_records(tmp_path)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text.replace('"failure":', '"failure":null,"failure":'), "got the name 'failure' twice"),
+        (lambda text: text.replace('"seconds":', '"seconds":NaN,"s":', 1), "got the number 'NaN'"),
+        (lambda text: "[" * 100_000, "nested too deeply"),
+        (lambda text: text[:-100], "is not the record of a trial"),
+        (lambda text: text.replace("cora", "c\udcffora"), "is not the record of a trial"),
+    ],
+)
+def test_a_record_that_is_not_json_by_the_letter_is_refused(change, words, tmp_path):
+    text = change(RECORD.read_text())
+    (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=r"a\.json: is not the record of a trial") as caught:
+        read_records(tmp_path)
+    assert words in str(caught.value)
+
+
 # --- a matrix --------------------------------------------------------------------------------------------------------
 
 
@@ -285,7 +357,10 @@ def test_a_record_that_is_none_is_named_before_anything_runs(run, here, tmp_path
 
 
 def test_one_run_at_a_time(tmp_path, here):
-    with matrix._locked(tmp_path), pytest.raises(OSError, match="is in use by another run"):
+    with (
+        alone(tmp_path / ".lock", "a test"),
+        pytest.raises(InUse, match=f"folder .* is in use .*process {os.getpid()} "),
+    ):
         run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True)
     assert run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True).finished
 

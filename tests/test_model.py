@@ -231,7 +231,7 @@ def test_a_file_that_is_no_model_is_named(tmp_path):
     others = {
         "lacks the tensor": (header, {}),
         f"lacks the tensor {first}": (header, {name: tensors[name] for name in tensors if name != first}),
-        "has a tensor more, which": (header, {**tensors, "more": torch.zeros(1)}),
+        "has a tensor 'more', which": (header, {**tensors, "more": torch.zeros(1)}),
         f"has {first} as torch.float64 ": (header, {**tensors, first: tensors[first][:1].clone()}),
         f"has {first} as torch.int64 ": (header, {**tensors, first: tensors[first].long()}),
         r"has a header that isn't that of a model \(Expecting value": ({**header, "config": "a"}, tensors),
@@ -239,7 +239,10 @@ def test_a_file_that_is_no_model_is_named(tmp_path):
             {**header, "config": '{"size": 1}'},
             tensors,
         ),
-        r"has a header that isn't that of a model \(invalid literal": ({**header, "num_nodes": "a"}, tensors),
+        r"has a header that isn't that of a model \(num_nodes: got 'a', want an int from 1 to": (
+            {**header, "num_nodes": "a"},
+            tensors,
+        ),
     }
     for message, (texts, parts) in others.items():
         safetensors.torch.save_file(parts, path, texts)

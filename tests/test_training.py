@@ -47,7 +47,7 @@ class Script:
 
     @property
     def validation(self) -> Validation:
-        return Validation(self.score, lambda new, best: new["score"] > best["score"])
+        return Validation(self.score, lambda new, best: new["score"] > best["score"], ("score",))
 
 
 def assert_same_state(model, state):
@@ -201,7 +201,7 @@ def test_a_nan_stops_with_the_epoch_and_the_first_term(part, term):
         return {"score": 0.0}
 
     with pytest.raises(TrainingFailure, match=f"epoch 3: {term} became NaN or infinite first") as caught:
-        train(model, TrainingConfig(epochs=9), validation=Validation(poison, lambda new, best: False))
+        train(model, TrainingConfig(epochs=9), validation=Validation(poison, lambda new, best: False, ("score",)))
     assert (caught.value.epoch, caught.value.term) == (3, term)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..model import SeeGera
-from ..support.atomic import written_aside
+from ..support.atomic import Unwritable, require_writable, written_aside
+from ..support.json_fields import Fields, parse
 from ..tasks.common import normalized
 from .options import (
     Parser,
@@ -24,7 +24,7 @@ from .options import (
     say,
     sizes,
 )
-from .output import RESULTS
+from .output import RESULTS, write_array
 
 EXAMPLES = """\
 examples:
@@ -65,7 +65,10 @@ def _embed(options: argparse.Namespace) -> int:
     out = options.out
     if out.suffix not in (".npy", ".csv"):
         raise ValueError(f"--out: got {str(out)!r}, want a name that ends in .npy or .csv")
-    with written_aside(out) as file, chosen_backend(options):
+    if out.is_dir():
+        raise Unwritable(out, "it is a folder")
+    require_writable(str(out), out.parent)
+    with chosen_backend(options):
         trained_on = _trained_on(options.model)
         normalize = options.normalize_features or trained_on["normalize_features"]
         weighted = options.weighted or (not options.data and trained_on["weighted"])
@@ -74,8 +77,9 @@ def _embed(options: argparse.Namespace) -> int:
         parts = [sizes(graph), *["edges weighted"] * weighted, *["features normalised"] * normalize]
         say(options, "; ".join([*parts, f"on {options.device}"]))
         embedding = model.embed(graph, seed=options.seed).cpu().numpy()
+    with written_aside(out) as file:
         if out.suffix == ".npy":
-            np.save(file, embedding)
+            write_array(file, embedding)
         else:
             header = ",".join(["node", *(f"z{k}" for k in range(embedding.shape[1]))])
             rows = np.column_stack([np.arange(embedding.shape[0]), embedding])
@@ -87,18 +91,27 @@ def _embed(options: argparse.Namespace) -> int:
 
 
 def _trained_on(model: Path) -> dict[str, bool]:
-    """Reads from the results beside a model whether its features were normalised and its edges weighted."""
-    path, found = model.with_name(RESULTS), {"normalize_features": False, "weighted": False}
-    if path.is_file():
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            found["normalize_features"] = bool(content["configuration"]["normalize_features"])
-            # Earlier versions did not write it.
-            found["weighted"] = bool(content["data"].get("weighted", False))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            warnings.warn(
-                f"{path}: is not the results file of train, and says nothing about {model.name}; where the training "
-                "had them, --normalize-features and --weighted are needed here too",
-                stacklevel=2,
-            )
-    return found
+    """Reads from the results beside a model whether its features were normalised and its edges weighted.
+
+    Raises:
+        ValueError: a field of the results is of a wrong kind.
+    """
+    path = model.with_name(RESULTS)
+    if not path.is_file():
+        return {"normalize_features": False, "weighted": False}
+    try:
+        results = Fields(str(path), parse(path.read_bytes()))
+        configuration, data = results.fields("configuration"), results.fields("data")
+        configuration.take("normalize_features")
+    except ValueError:
+        warnings.warn(
+            f"{path}: is not the results file of train, and says nothing about {model.name}; where the training had "
+            "them, --normalize-features and --weighted are needed here too",
+            stacklevel=2,
+        )
+        return {"normalize_features": False, "weighted": False}
+    return {
+        "normalize_features": configuration.flag("normalize_features"),
+        # Earlier versions did not write it.
+        "weighted": "weighted" in data and data.flag("weighted"),
+    }

@@ -10,17 +10,20 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ..support.atomic import InUse
 from ..support.hints import nearest
 from ..training import TrainingFailure
 from ..version import __version__
 from .embed import add_embed
 from .experiments import add_reproduce, add_sweep
 from .info import add_info
-from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, INTERRUPTED, PROGRAM, Parser
+from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, IN_USE, INTERRUPTED, PROGRAM, Parser
 from .train import add_train
 
 DESCRIPTION = """\
 Trains SeeGera, a semi-implicit variational auto-encoder, on a graph with node features, and embeds its nodes."""
+# The exit status of an error, by its kind; BAD_INPUT for any other.
+STATUSES = {TrainingFailure: FAILED_TRAINING, InUse: IN_USE}
 # The subcommands, in the order in which --help lists them.
 COMMANDS = {"train": add_train, "embed": add_embed, "reproduce": add_reproduce, "sweep": add_sweep, "info": add_info}
 
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if options.debug:
                 traceback.print_exc()
             print(f"{PROGRAM}: error: {_one_line(error)}", file=sys.stderr)
-            return FAILED_TRAINING if isinstance(error, TrainingFailure) else BAD_INPUT
+            return STATUSES.get(type(error), BAD_INPUT)
 
 
 def _show_warning(message: Warning | str, *origin: Any, **options: Any) -> None:

@@ -21,7 +21,7 @@ from .files import read_graph
 
 PROGRAM = "seegera-fast"
 # Exit statuses.
-BAD_INPUT, FAILED_TRAINING, UNFINISHED, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 130, 141
+BAD_INPUT, FAILED_TRAINING, UNFINISHED, IN_USE, UNWRITTEN, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 5, 6, 130, 141
 
 # The options that set a field of a run, by the field's name.
 OPTION_OF_FIELD = {

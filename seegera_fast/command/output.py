@@ -5,79 +5,88 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
-from ..support.atomic import held, left_behind
+import numpy as np
+
+from ..support.atomic import Unwritable, alone, remove_unfinished, require_writable, written_aside
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
 CHECKPOINT = "checkpoint.safetensors"
 FILES = (RESULTS, MODEL, EMBEDDING, PICTURE, CHECKPOINT)
-UNFINISHED = ".unfinished-"
+LOCK = ".lock"
+
+Writer = Callable[[IO[bytes]], object]
 
 
 class OutputFolder:
-    """A folder into which files are moved once they are complete. Used in a ``with`` block.
+    """A folder that one run at a time writes complete files to. Used in a ``with`` block.
 
-    Entering the block makes the folder and removes what killed processes left in it. A file is first written to a
-    hidden folder inside, which is made for the first file. Leaving the block removes the hidden folder, and also the
-    folder itself if the block made it and it is empty.
+    Entering the block makes the folder and removes what killed processes left in it. Leaving the block removes the
+    folder if the block made it and it is empty.
 
     Args:
         path: the folder; missing parent folders are made too.
 
+    Attributes:
+        refused: for each call of :meth:`write` whose files the folder could not take: why, their names, and the folder
+            that they are in instead (None: no other folder could take them).
+
     Raises:
-        OSError: on entering, the folder can't be written.
+        OSError: on entering, the folder can't be written, or another run is using it.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.refused: list[tuple[Unwritable, tuple[str, ...], Path | None]] = []
         self._made: list[Path] = []
-        self._aside: tuple[Path, int] | None = None
+        self._exit = ExitStack()
 
     def __enter__(self) -> OutputFolder:
-        absent = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        try:
-            for folder in reversed(absent):
-                folder.mkdir(exist_ok=True)
-                self._made.append(folder)
-            with tempfile.TemporaryFile(dir=self.path):
-                pass
-        except OSError as error:
-            self._remove_made()
-            raise OSError(f"the folder {self.path} can't be written: {error.strerror}") from error
-        blocked = [name for name in FILES if (self.path / name).is_dir()]
-        if blocked:
-            raise OSError(f"the folder {self.path} can't be written: {blocked[0]} in it is a folder")
-        for aside in left_behind(self.path.glob(f"{UNFINISHED}*")):
-            shutil.rmtree(aside, ignore_errors=True)
+        name = f"the folder {self.path}"
+        with ExitStack() as stack:
+            stack.callback(self._remove_made)
+            absent = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+            try:
+                for folder in reversed(absent):
+                    folder.mkdir(exist_ok=True)
+                    self._made.append(folder)
+            except OSError as error:
+                raise Unwritable(name, error) from error
+            require_writable(name, self.path)
+            blocked = [entry for entry in FILES if (self.path / entry).is_dir()]
+            if blocked:
+                raise Unwritable(name, f"{blocked[0]} in it is a folder")
+            stack.enter_context(alone(self.path / LOCK, name))
+            for entry in FILES:
+                remove_unfinished(self.path / entry)
+            self._exit = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._aside is not None:
-            aside, descriptor = self._aside
-            shutil.rmtree(aside, ignore_errors=True)
-            os.close(descriptor)
-        self._remove_made()
+        self._exit.close()
 
-    def aside(self, name: str) -> Path:
-        """The path to which a file is written before it is published."""
-        while self._aside is None:
-            aside = Path(tempfile.mkdtemp(dir=self.path, prefix=UNFINISHED))
-            descriptor = held(aside)
-            self._aside = None if descriptor is None else (aside, descriptor)
-        return self._aside[0] / name
+    def write(self, files: Mapping[str, Writer], *, instead_of: Collection[str] = ()) -> None:
+        """Writes files, which replace those of an earlier run once all of them are complete.
 
-    def publish(self, *names: str) -> None:
-        """Moves complete files into the folder, each in one step; they replace files of an earlier run."""
-        for name in names:
-            os.replace(self.aside(name), self.path / name)
+        If the folder can't take them (it is full, or was removed), they are written to a new folder somewhere else,
+        see :attr:`refused`.
 
-    def discard(self, name: str) -> None:
-        """Removes a file of an earlier run."""
-        (self.path / name).unlink(missing_ok=True)
+        Args:
+            files: name -> what writes the content to an open binary file.
+            instead_of: files of an earlier run that are removed.
+        """
+        try:
+            _write(self.path, files, instead_of)
+        except Unwritable as error:
+            earlier = [folder for _, _, folder in self.refused if folder is not None]
+            self.refused.append((error, tuple(files), _write_elsewhere(self.path.name, files, earlier)))
 
     def _remove_made(self) -> None:
         for folder in reversed(self._made):
@@ -85,3 +94,38 @@ class OutputFolder:
                 folder.rmdir()
             except OSError:
                 return
+
+
+def _write(folder: Path, files: Mapping[str, Writer], instead_of: Collection[str] = ()) -> None:
+    # The files get their names when the stack is left, after all of them were written.
+    with ExitStack() as stack:
+        for name, write in files.items():
+            write(stack.enter_context(written_aside(folder / name)))
+    for name in instead_of:
+        with suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _write_elsewhere(name: str, files: Mapping[str, Writer], earlier: Iterable[Path]) -> Path | None:
+    """Writes files to an earlier or a new folder, which it returns; None: there is no place for them."""
+    for folder in earlier:
+        with suppress(Unwritable):
+            _write(folder, files)
+            return folder
+    for find in (tempfile.gettempdir, os.getcwd, Path.home):
+        folder = None
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=f"seegera-fast-{name}-", dir=find()))
+            _write(folder, files)
+            return folder
+        except (OSError, RuntimeError):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def write_array(file: IO[bytes], array: np.ndarray) -> None:
+    """Writes an array as ``np.save`` does, but with the system's own error if the disk is full."""
+    array = np.ascontiguousarray(array)
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+    file.write(memoryview(array.reshape(-1).view(np.uint8)))

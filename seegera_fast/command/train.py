@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
+import sys
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .. import tasks
 from ..checkpoint import Checkpoint
@@ -20,6 +20,8 @@ from ..tasks.common import normalized
 from ..tasks.task import TaskResult
 from .options import (
     INTERRUPTED,
+    PROGRAM,
+    UNWRITTEN,
     Parser,
     add_common_options,
     add_graph_options,
@@ -35,7 +37,7 @@ from .options import (
     say,
     sizes,
 )
-from .output import CHECKPOINT, EMBEDDING, MODEL, PICTURE, RESULTS, OutputFolder
+from .output import CHECKPOINT, EMBEDDING, MODEL, PICTURE, RESULTS, OutputFolder, write_array
 
 EXAMPLES = """\
 examples:
@@ -58,9 +60,10 @@ and, while the run has not ended well:
   checkpoint.safetensors  what --resume goes on from, to the same bits as a run that was not stopped
 
 exit status:
-  0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 130 interrupted: Ctrl-C or SIGTERM end
-  the run after the epoch, what was trained is scored and written, and marked "interrupted" in results.json; Ctrl-C
-  once more ends the epoch too
+  0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 5 another run is using --out, 6 the
+  files could not be written to --out: they are in another folder, which is named, 130 interrupted: Ctrl-C or SIGTERM
+  end the run after the epoch, what was trained is scored and written, and marked "interrupted" in results.json;
+  Ctrl-C once more ends the epoch too
 """
 
 
@@ -155,18 +158,20 @@ def _train(options: argparse.Namespace) -> int:
         whole = normalized(graph, result.fields["normalize_features"])
         embedding = result.model.embed(whole).cpu().numpy()
         content = _results(options, graph, name, result)
-        result.model.save(folder.aside(MODEL))
-        np.save(folder.aside(EMBEDDING), embedding)
-        folder.aside(RESULTS).write_text(json_text(content), encoding="utf-8")
-        # Results are published first, since drawing the picture takes a while.
-        folder.discard(PICTURE)
-        folder.publish(MODEL, EMBEDDING, RESULTS)
-        if not result.interrupted:
-            folder.discard(CHECKPOINT)
+        # Results are written first, since drawing the picture takes a while.
+        folder.write(
+            {
+                MODEL: result.model.save,
+                EMBEDDING: lambda file: write_array(file, embedding),
+                RESULTS: lambda file: file.write(json_text(content).encode()),
+            },
+            instead_of=[PICTURE] if result.interrupted else [PICTURE, CHECKPOINT],
+        )
         say(options, "drawing the picture")
         heading = f"SeeGera {options.variant} on {name}: {task.title}, seed {options.seed}"
+        picture = io.BytesIO()
         save_picture(
-            folder.aside(PICTURE),
+            picture,
             title=heading,
             scores=_score_line(content["scores"], result),
             history=result.history,
@@ -175,13 +180,26 @@ def _train(options: argparse.Namespace) -> int:
             embedding=embedding,
             labels=None if graph.labels is None else graph.labels.cpu().numpy(),
         )
-        folder.publish(PICTURE)
+        folder.write({PICTURE: lambda file: file.write(picture.getvalue())})
     print(heading)
     print(_train_table(content["scores"], result))
-    print(f"files in {out}: {', '.join((RESULTS, MODEL, EMBEDDING, PICTURE))}")
+    _print_files(folder)
     if result.interrupted and Path(checkpoint.path).exists():
         say(options, "the same command with --resume goes on")
+    if folder.refused:
+        return UNWRITTEN
     return INTERRUPTED if result.interrupted else 0
+
+
+def _print_files(folder: OutputFolder) -> None:
+    """Says where the files are, and on stderr why some are somewhere else."""
+    elsewhere = {name for _, names, _ in folder.refused for name in names}
+    names = [name for name in (RESULTS, MODEL, EMBEDDING, PICTURE) if name not in elsewhere]
+    if names:
+        print(f"files in {folder.path}: {', '.join(names)}")
+    for error, names, instead in folder.refused:
+        where = "no other folder could take" if instead is None else f"{instead} has instead"
+        print(f"{PROGRAM}: error: {error}; {where}: {', '.join(names)}", file=sys.stderr)
 
 
 def _say_what_becomes_of(checkpoint: Checkpoint, options: argparse.Namespace) -> None:

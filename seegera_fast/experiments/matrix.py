@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from .. import datasets
-from ..support.atomic import hold
+from ..support.atomic import Unwritable, alone, require_writable
 from ..support.report import readable_seconds
 from ..support.signals import stop_on_signals
 from .protocols import BASELINES, SCORES, TASKS
@@ -107,7 +105,7 @@ def run_matrix(
         ValueError: a file is not a record, or is from another version of this package.
     """
     _make_folder(conditions.folder)
-    with _locked(conditions.folder):
+    with alone(conditions.folder / ".lock", f"the folder {conditions.folder}"):
         return _run(trials, conditions, jobs, budget, quiet)
 
 
@@ -161,23 +159,9 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
     except OSError as error:
-        raise OSError(f"the folder {folder} can't be written: {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Locks the folder, so that one run uses it at a time. The lock ends with the process."""
-    with open(folder / ".lock", "w") as file:
-        try:
-            free = hold(file.fileno())
-        except OSError as error:
-            raise OSError(f"the folder {folder} can't be kept for one run: {error.strerror}") from error
-        if not free:
-            raise OSError(f"the folder {folder} is in use by another run")
-        yield
+        raise Unwritable(f"the folder {folder}", error) from error
+    require_writable(f"the folder {folder}", folder)
 
 
 def _missing(names: Iterable[str], root: str | None, *, progress: bool) -> dict[str, str]:

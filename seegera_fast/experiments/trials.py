@@ -16,10 +16,12 @@ import torch
 from .. import backends, datasets, tasks
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
-from ..environment import machine, versions
+from ..environment import LIBRARIES, machine, versions
 from ..support.atomic import written_aside
+from ..support.json_fields import Fields, is_number, parse, quoted
 from ..support.report import compact_json_text
 from ..tasks.common import settle
+from ..tasks.task import Task
 from ..training import TrainingConfig, TrainingFailure
 from ..version import __version__
 from .protocols import METHODS, TASKS
@@ -193,19 +195,76 @@ def read_record(path: Path) -> Record:
     """Reads a record.
 
     Raises:
-        ValueError: the file is not the record of a trial, or is from another version of this package.
+        ValueError: the file is not the record of a trial, a field of it is wrong, or it is from another version of this
+            package. The message names the file and the field.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']!r}, want {FORMAT!r}: of another version of this package?")
-        trial = Trial.from_json(content)
-        version = content["versions"]["seegera-fast"]
-    except (ValueError, KeyError, TypeError) as error:
+        content = parse(path.read_bytes())
+        fields = Fields("the record", content)
+        if fields.take("format") != FORMAT:
+            got = quoted(content["format"])
+            raise ValueError(f"format {got}, want {FORMAT!r}: of another version of this package?")
+        trial = _read_trial(fields)
+        version = _read_machine(fields)
+        if fields.take("failure") is None:
+            _check_outcome(fields, TASKS[trial.setting.task])
+        else:
+            fields.text("failure")
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: is not the record of a trial ({error})") from error
     if version != __version__:
         raise ValueError(f"{path}: is from version {version}, this is {__version__}; want a folder of its own")
     return Record(trial, content)
+
+
+def _read_trial(record: Fields) -> Trial:
+    setting = record.fields("setting")
+    overrides = setting.fields("fields")
+    task = setting.text("task", TASKS)
+    found = Setting(
+        task=task,
+        data=setting.text("data", datasets.names()),
+        method=setting.text("method", METHODS),
+        split=setting.text("split", TASKS[task].splits),
+        fields=tuple(sorted((name, overrides.take(name)) for name in overrides)),
+    )
+    found.check()
+    return Trial(found, record.whole("seed"))
+
+
+def _read_machine(record: Fields) -> str:
+    """Checks what a record says about the machine, and returns the version of this package."""
+    machine, libraries = record.fields("machine"), record.fields("versions")
+    machine.whole("threads", 1)
+    machine.text("system")
+    for name in ("gpu", "instruction_set"):
+        if machine.take(name) is not None:
+            machine.text(name)
+    if not all(isinstance(name, str) for name in machine.items("backends")):
+        raise machine.wrong("backends", "a list of names")
+    for name in LIBRARIES:
+        libraries.text(name)
+    return libraries.text("seegera-fast")
+
+
+def _check_outcome(record: Fields, task: Task) -> None:
+    """Checks the fields of a trial that did not fail."""
+    scores, validation = record.fields("scores"), record.fields("validation")
+    names = [score.name for score in task.scores]
+    for part, none in ((scores, False), (validation, True)):
+        part.have(names)
+        for name in names:
+            part.number(name, none=none)
+    epochs = record.whole("epochs", 1)
+    record.whole("best_epoch", 1, epochs)
+    record.number("seconds", 0)
+    record.whole("peak_memory_bytes", none=True)
+    record.fields("configuration")
+    history = record.fields("history")
+    for name in history:
+        values = history.items(name, epochs)
+        if not all(value is None or is_number(value) for value in values):
+            raise history.wrong(name, "numbers or null")
 
 
 def read_records(folder: Path) -> list[Record]:

@@ -11,7 +11,7 @@ from torch import nn
 from .. import ops
 from ..seeds import derive_seed
 from ..sparse_matrix import SparseMatrix
-from .layers import Layer, Seed, glorot
+from .layers import Layer, Seed, Start, glorot
 
 
 class Decoded(NamedTuple):
@@ -54,6 +54,7 @@ class Decoder(nn.Module):
 
     def __init__(
         self,
+        start: Start,
         embedding_dim: int,
         hidden_dim: int,
         num_features: int,
@@ -70,9 +71,9 @@ class Decoder(nn.Module):
         width = 2 * embedding_dim if feature_embeddings else embedding_dim
         widths = [width] + [hidden_dim] * (num_layers - 1)
         pairs = itertools.pairwise(widths)
-        self.layers = nn.ModuleList(Layer(before, after, bias=dense) for before, after in pairs)
-        self.last = Layer(widths[-1], num_features, bias=dense)
-        self.log_var_weight = glorot(widths[-1] + dense, num_features) if has_log_var else None
+        self.layers = nn.ModuleList(Layer(start, before, after, bias=dense) for before, after in pairs)
+        self.last = Layer(start, widths[-1], num_features, bias=dense)
+        self.log_var_weight = glorot(start, widths[-1] + dense, num_features) if has_log_var else None
         if has_log_var and dense:
             # The last row is the bias, which starts at zero.
             nn.init.zeros_(self.log_var_weight[-1])

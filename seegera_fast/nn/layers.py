@@ -15,19 +15,35 @@ from ..sparse_matrix import SparseMatrix
 Seed = int | torch.Tensor
 
 
-def glorot(fan_in: int, fan_out: int, rows: int | None = None) -> nn.Parameter:
+# Where the first weights of a layer come from: a generator on the CPU. None: the layer gets weights without values, on
+# the device "meta", because those of a file will replace them.
+Start = torch.Generator | None
+
+
+def glorot(start: Start, fan_in: int, fan_out: int, rows: int | None = None) -> nn.Parameter:
     """Glorot-uniform weights of a layer ``fan_in -> fan_out``; ``rows``: the rows of this part of them (None: all)."""
     bound = math.sqrt(6.0 / (fan_in + fan_out))
-    return nn.Parameter(torch.empty(fan_in if rows is None else rows, fan_out).uniform_(-bound, bound))
+    weights = _empty(start, fan_in if rows is None else rows, fan_out)
+    return nn.Parameter(weights if start is None else weights.uniform_(-bound, bound, generator=start))
+
+
+def zeros(start: Start, size: int) -> nn.Parameter:
+    """The first biases of a layer."""
+    return nn.Parameter(_empty(start, size).zero_())
+
+
+def _empty(start: Start, *shape: int) -> torch.Tensor:
+    # The same dtype and device whatever torch's defaults are, so that a seed always gives the same weights.
+    return torch.empty(shape, dtype=torch.float32, device="meta" if start is None else "cpu")
 
 
 class Layer(nn.Module):
     """``activation(A dropout(H) W + b)``: a graph convolution without bias, or a dense layer with one."""
 
-    def __init__(self, in_dim: int, out_dim: int, *, bias: bool) -> None:
+    def __init__(self, start: Start, in_dim: int, out_dim: int, *, bias: bool) -> None:
         super().__init__()
-        self.weight = glorot(in_dim, out_dim)
-        self.bias = nn.Parameter(torch.zeros(out_dim)) if bias else None
+        self.weight = glorot(start, in_dim, out_dim)
+        self.bias = zeros(start, out_dim) if bias else None
 
     def forward(
         self, propagation: SparseMatrix | None, hidden: torch.Tensor, dropout: float, seed: Seed, activation: str
@@ -40,12 +56,14 @@ class Layer(nn.Module):
 class NoisyLayer(nn.Module):
     """``activation(A dropout([X | eps]) W + b)``: the first layer of an encoder."""
 
-    def __init__(self, in_dim: int, noise_dim: int, out_dim: int, *, bias: bool, noise_prob: float) -> None:
+    def __init__(
+        self, start: Start, in_dim: int, noise_dim: int, out_dim: int, *, bias: bool, noise_prob: float
+    ) -> None:
         super().__init__()
         self.noise_prob = noise_prob
-        self.weight = glorot(in_dim + noise_dim, out_dim, in_dim)
-        self.noise_weight = glorot(in_dim + noise_dim, out_dim, noise_dim)
-        self.bias = nn.Parameter(torch.zeros(out_dim)) if bias else None
+        self.weight = glorot(start, in_dim + noise_dim, out_dim, in_dim)
+        self.noise_weight = glorot(start, in_dim + noise_dim, out_dim, noise_dim)
+        self.bias = zeros(start, out_dim) if bias else None
 
     def forward(
         self,
@@ -81,6 +99,7 @@ class Encoder(nn.Module):
 
     def __init__(
         self,
+        start: Start,
         in_dim: int,
         noise_dim: int,
         hidden_dim: int,
@@ -94,9 +113,9 @@ class Encoder(nn.Module):
         self.kind = kind
         widths = [hidden_dim] * (num_layers - 1) + [out_dim]
         dense = kind == "mlp"
-        self.first = NoisyLayer(in_dim, noise_dim, widths[0], bias=dense, noise_prob=noise_prob)
+        self.first = NoisyLayer(start, in_dim, noise_dim, widths[0], bias=dense, noise_prob=noise_prob)
         pairs = itertools.pairwise(widths)
-        self.rest = nn.ModuleList(Layer(before, after, bias=dense) for before, after in pairs)
+        self.rest = nn.ModuleList(Layer(start, before, after, bias=dense) for before, after in pairs)
 
     def forward(
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, dropout: float, seed: Seed
@@ -114,10 +133,10 @@ class Encoder(nn.Module):
 class Head(nn.Module):
     """The two dense layers after the average of Eq. cor, with tanh between them."""
 
-    def __init__(self, in_dim: int, hidden_dim: int, out_dim: int) -> None:
+    def __init__(self, start: Start, in_dim: int, hidden_dim: int, out_dim: int) -> None:
         super().__init__()
-        self.inner = Layer(in_dim, hidden_dim, bias=True)
-        self.outer = Layer(hidden_dim, out_dim, bias=True)
+        self.inner = Layer(start, in_dim, hidden_dim, bias=True)
+        self.outer = Layer(start, hidden_dim, out_dim, bias=True)
 
     def forward(self, averaged: torch.Tensor, dropout: float, seed: Seed) -> torch.Tensor:
         hidden = self.inner(None, averaged, dropout, derive_seed(seed, Site.INNER_LAYER), "tanh")

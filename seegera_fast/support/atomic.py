@@ -1,17 +1,32 @@
-"""Writes files so that they are either complete or not there."""
+"""Writes files so that they are either complete or not there, and keeps a file or folder for one run."""
 
 from __future__ import annotations
 
 import fcntl
 import glob
 import os
+import platform
 import secrets
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 SUFFIX = ".part"
+
+
+class Unwritable(OSError):
+    """A file or folder can't be written. The message names it and the cause."""
+
+    def __init__(self, name: str | Path, cause: OSError | str) -> None:
+        reason = cause if isinstance(cause, str) else cause.strerror or str(cause)
+        super().__init__(f"{name} can't be written: {reason}")
+        self.errno = None if isinstance(cause, str) else cause.errno
+
+
+class InUse(OSError):
+    """Another run has what this one wants for itself. The message names it and the other run."""
 
 
 def hold(descriptor: int) -> bool:
@@ -64,33 +79,109 @@ def held(path: Path) -> int | None:
 def remove_unfinished(path: Path) -> None:
     """Removes the temporary files of ``path`` that killed processes left."""
     for aside in left_behind(path.parent.glob(f".{glob.escape(path.name)}.*{SUFFIX}")):
-        aside.unlink(missing_ok=True)
+        # In a folder that can't be written they stay.
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def require_writable(name: str, folder: Path) -> None:
+    """Raises an :class:`Unwritable` that has this name if no file can be made in a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Unwritable(name, error) from error
 
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary binary file that is renamed to ``path`` when the block ends, or removed if the block raises.
 
-    Temporary files that killed processes left are removed.
+    Temporary files that killed processes left are removed. The block should do nothing but write the file: its OSErrors
+    become an :class:`Unwritable` that names the file.
 
     Raises:
-        OSError: on entering, the folder can't be written.
+        Unwritable: the file can't be written.
     """
     if path.is_dir():
-        raise OSError(f"{path} can't be written: it is a folder")
+        raise Unwritable(path, "it is a folder")
     remove_unfinished(path)
-    descriptor = None
-    while descriptor is None:
-        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
-        try:
-            aside.touch(exist_ok=False)
-        except OSError as error:
-            raise OSError(f"{path} can't be written: {error.strerror}") from error
-        descriptor = held(aside)
+    descriptor = aside = None
     try:
+        while descriptor is None:
+            aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
+            aside.touch(exist_ok=False)
+            descriptor = held(aside)
         with open(aside, "wb") as file:
             yield file
         os.replace(aside, path)
+    except Unwritable:
+        # Of another file in the block, which has its name already.
+        raise
+    except OSError as error:
+        raise Unwritable(path, error) from error
     finally:
+        if descriptor is not None:
+            os.close(descriptor)
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(lock: Path, name: str) -> Iterator[None]:
+    """In the block, no other run is in such a block with the same lock. A run is a process, or a thread of this one.
+
+    On a file system without locks the block is entered in any case.
+
+    Args:
+        lock: a file, which is removed at the end of the block. The next run removes it if this one is killed.
+        name: what the lock protects, for messages.
+
+    Raises:
+        InUse: another run is in the block.
+        Unwritable: the file can't be made.
+    """
+    descriptor = None
+    while descriptor is None:
+        descriptor = _locked(lock, name)
+    try:
+        yield
+    finally:
+        # Removed before it is unlocked, and only if it is still the file that was locked here.
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
+                lock.unlink()
+        with suppress(OSError):
+            # A forked child may have the descriptor too, and closing it here alone would not unlock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
-        aside.unlink(missing_ok=True)
+
+
+def _locked(lock: Path, name: str) -> int | None:
+    """Opens and locks the file of a lock; None: its last user has removed it in between."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise Unwritable(name, error) from error
+    try:
+        free = hold(descriptor)
+    except OSError:
+        # Without locks runs can't tell that there is another one.
+        free = True
+    if not free:
+        other = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise InUse(f"{name} is in use by another run" + (f": {other}" if other else ""))
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
+            _sign(descriptor)
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _sign(descriptor: int) -> None:
+    """Writes into the file of a lock who has it. On a full disk it stays empty."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ MOST_POINTS = 2000
 
 
 def save_picture(
-    path: str | Path,
+    path: str | Path | IO[bytes],
     *,
     title: str,
     scores: str,
@@ -33,7 +34,7 @@ def save_picture(
     """Draws loss and validation scores over epochs on the left, the embedding on the right, as PNG (2,400 x 1,200).
 
     Args:
-        path: the file to write.
+        path: the file to write, or an open one.
         title, scores: the two lines of the heading.
         history: a mapping per epoch with "epoch", "loss" and, in epochs with validation, the "valid_*" scores.
         titles: score name -> title.
@@ -51,7 +52,17 @@ def save_picture(
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
     _draw_history(left, history, titles, best_epoch)
     _draw_embedding(right.subplots(), embedding, labels, seed)
-    figure.savefig(path, format="png")
+    _save(figure, path)
+
+
+def _save(figure: Any, path: str | Path | IO[bytes]) -> None:
+    # Drawn in memory first: the error of a full disk would get lost in the library that writes images.
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    if isinstance(path, (str, Path)):
+        Path(path).write_bytes(content.getvalue())
+    else:
+        path.write(content.getvalue())
 
 
 def _draw_history(
@@ -73,7 +84,9 @@ def _draw_history(
         score_axes.legend(frameon=False)
 
 
-def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]) -> None:
+def save_bars(
+    path: str | Path | IO[bytes], panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]
+) -> None:
     """Draws means as bars with their deviations, with one panel per title, as PNG.
 
     Args:
@@ -97,7 +110,7 @@ def save_bars(path: str | Path, panels: Mapping[str, Mapping[str, Mapping[str, t
         axes.set_title(title, fontsize=10)
     patches = [Patch(color=COLOURS[index % len(COLOURS)], label=name) for index, name in enumerate(series)]
     _draw_legend(figure, patches)
-    figure.savefig(path, format="png")
+    _save(figure, path)
 
 
 def _ends(mean: float, deviation: float | None) -> tuple[float, float]:
@@ -114,7 +127,7 @@ def _zoom(axes: Any, ends: Sequence[float]) -> None:
 
 
 def save_curves(
-    path: str | Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], *, columns: int
+    path: str | Path | IO[bytes], panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], *, columns: int
 ) -> None:
     """Draws lines over epochs, with one panel per title, as PNG.
 
@@ -138,11 +151,11 @@ def save_curves(
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     _draw_legend(figure, [Line2D([], [], **look, label=name) for name, look in looks.items()])
-    figure.savefig(path, format="png")
+    _save(figure, path)
 
 
 def save_heat_maps(
-    path: str | Path, panels: Mapping[str, Mapping[tuple[float, float], float]], *, x: str, y: str
+    path: str | Path | IO[bytes], panels: Mapping[str, Mapping[tuple[float, float], float]], *, x: str, y: str
 ) -> None:
     """Draws values over two rates as a heat map, larger values darker, with one panel per title, as PNG.
 
@@ -166,7 +179,7 @@ def save_heat_maps(
         axes.set(xlabel=x, ylabel=y)
         axes.set_title(title, fontsize=10)
         figure.colorbar(image, ax=axes, shrink=0.8)
-    figure.savefig(path, format="png")
+    _save(figure, path)
 
 
 # The largest number of panels in a row.

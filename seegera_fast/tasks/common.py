@@ -71,7 +71,10 @@ def run(
         prefix = {"valid": "valid_", "test": ""}
         return {f"{prefix[part]}{name}": value for part in parts for name, value in found[part].items()}
 
-    validation = Validation(lambda epoch: scores(epoch, "valid"), task.improves) if held_out.validates else None
+    validation = None
+    if held_out.validates:
+        names = tuple(f"valid_{score.name}" for score in task.scores)
+        validation = Validation(lambda epoch: scores(epoch, "valid"), task.improves, names)
     run_fields = settings.all(task=task.name, seed=seed, **held_out.arguments)
     training = train(
         model,

@@ -1,0 +1,130 @@
+"""The file of a model: its configuration, sizes and weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import IO, Any
+
+import torch
+
+from .config import SeeGeraConfig, checked_fields
+from .convert import FLOATING
+from .support import tensor_file
+from .support.json_fields import Fields, parse, quoted
+from .support.report import readable_bytes
+
+FORMAT = "seegera_fast.SeeGera/1"
+SIZES = ("num_nodes", "num_features")
+LARGEST = {"seed": 2**63 - 1, **dict.fromkeys(SIZES, 2**31 - 1)}
+
+
+def write(
+    file: IO[bytes], config: SeeGeraConfig, seed: int, sizes: tuple[int, int], weights: Mapping[str, torch.Tensor]
+) -> None:
+    """Writes a model to an open file. The same model gives the same bytes.
+
+    Args:
+        sizes: the numbers of nodes and of features.
+    """
+    numbers = dict(zip(LARGEST, (seed, *sizes), strict=True))
+    texts = {"format": FORMAT, "config": json.dumps(asdict(config))}
+    tensor_file.write(file, weights, {**texts, **{name: str(number) for name, number in numbers.items()}})
+
+
+@dataclass(frozen=True)
+class ModelHeader:
+    """What the header of a model's file says."""
+
+    config: SeeGeraConfig
+    seed: int
+    num_nodes: int
+    num_features: int
+
+
+def read_header(file: tensor_file.TensorFile) -> ModelHeader:
+    """Reads the header of an open file.
+
+    Raises:
+        ValueError: it is not the header of a model; the message names the file and the field.
+    """
+    found = file.texts.get("format")
+    if found != FORMAT:
+        raise ValueError(f"{file.path} has format {quoted(found)}, want {FORMAT!r}")
+    missing = [key for key in ("config", *LARGEST) if key not in file.texts]
+    if missing:
+        raise ValueError(f"{file.path} lacks {', '.join(missing)} in its header")
+    try:
+        config = _read_config(parse(file.texts["config"]), len(file.entries))
+        numbers = {name: _read_int(name, file.texts[name]) for name in LARGEST}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file.path} has a header that isn't that of a model ({error})") from error
+    return ModelHeader(config, **numbers)
+
+
+def _read_config(content: Any, tensors: int) -> SeeGeraConfig:
+    given = {name: content[name] for name in Fields("config", content)}
+    checked_fields(given, [field.name for field in fields(SeeGeraConfig)])
+    config = SeeGeraConfig(**given)
+    # Each layer has a tensor, so a file with far fewer is refused before so many layers are made.
+    has_decoder = config.feature_side and config.decoder != "inner_product"
+    for name in ("encoder_layers", *["decoder_layers"] * has_decoder):
+        if getattr(config, name) > max(tensors, 1000):
+            raise ValueError(f"{name}: got {getattr(config, name)}, but the file has {tensors} tensors")
+    return config
+
+
+def _read_int(name: str, text: str) -> int:
+    least = -LARGEST[name] - 1 if name == "seed" else 1
+    if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= LARGEST[name]:
+        raise ValueError(f"{name}: got {quoted(text)}, want an int from {least} to {LARGEST[name]}")
+    return int(text)
+
+
+def check_draws(file: tensor_file.TensorFile, header: ModelHeader, device: torch.device) -> None:
+    """Checks that one embedding of the model's nodes, all of whose draws are held at once, fits in a device's memory.
+
+    The number of draws is in no tensor's shape, so a wrong one would be noticed only when the memory runs out.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory
+    else:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    draws, width = header.config.num_importance_samples, header.config.embedding_dim
+    itemsize = min(entry.dtype.itemsize for entry in file.entries.values())
+    needed = draws * header.num_nodes * width * itemsize
+    if needed > memory:
+        raise ValueError(
+            f"{file.path} has num_importance_samples {draws} in its header: so many draws of {header.num_nodes} nodes "
+            f"take {readable_bytes(needed)}, and {device} has {readable_bytes(memory)}"
+        )
+
+
+def read_weights(file: tensor_file.TensorFile, model: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Reads the weights of a model, after a check that the file has those of its configuration and no others.
+
+    Args:
+        model: tensors of the model's names and shapes, by name.
+
+    Raises:
+        ValueError: a tensor is missing, too much, of another shape or dtype, or not finite.
+    """
+    dtypes = {entry.dtype for entry in file.entries.values()}
+    for name in {**model, **file.entries}:
+        if name not in file.entries:
+            raise ValueError(f"{file.path} lacks the tensor {name}")
+        if name not in model:
+            raise ValueError(f"{file.path} has a tensor {quoted(name)}, which its configuration has not")
+        entry = file.entries[name]
+        shape = tuple(model[name].shape)
+        if entry.shape != shape or entry.dtype not in FLOATING:
+            raise ValueError(f"{file.path} has {name} as {entry}, want torch.float32 or torch.float64 {shape}")
+    if len(dtypes) > 1:
+        raise ValueError(f"{file.path} has tensors of {' and '.join(sorted(map(str, dtypes)))}, want one dtype")
+    return {name: file.read(name) for name in model}

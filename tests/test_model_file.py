@@ -1,0 +1,424 @@
+"""Files of models: the same bytes for the same model, and nothing that is damaged or foreign is taken for one."""
+
+import io
+import json
+import os
+import resource
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import cases
+import pytest
+import safetensors.torch
+import torch
+from tolerances import assert_same_bits
+
+import seegera_fast as sf
+from seegera_fast import tasks
+from seegera_fast.support import atomic, json_fields, tensor_file
+
+WIDTHS = {"embedding_dim": 4, "hidden_dim": 5}
+
+
+def graph():
+    return cases.graph("random", "binary")
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A model's file."""
+    sf.SeeGera(graph(), **WIDTHS).save(tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+def parts_of(path):
+    """The header of a file as JSON, and the bytes of its tensors."""
+    content = path.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:end]), content[end:]
+
+
+def write_parts(path, header, tensors):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + tensors)
+
+
+def refused(path, *words):
+    """Asserts that the file is refused by its name and these words, in one line."""
+    with pytest.raises(ValueError, match=r"path: .*model\.safetensors") as caught:
+        sf.SeeGera.load(path, graph())
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def test_identical_runs_write_identical_bytes(tmp_path):
+    for name in "ab":
+        fields = {"epochs": 3, "progress": False, **WIDTHS}
+        tasks.link_prediction(graph(), seed=4, **fields).model.save(tmp_path / name)
+    content = (tmp_path / "a").read_bytes()
+    assert content == (tmp_path / "b").read_bytes()
+    header, _ = parts_of(tmp_path / "a")
+    names = list(header)[1:]
+    assert names == sorted(names)
+
+
+def test_it_is_in_the_safetensors_format(path, tmp_path):
+    model = sf.SeeGera.load(path, graph())
+    with safetensors.safe_open(path, framework="pt") as file:
+        texts = file.metadata()
+        found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert sorted(texts) == ["config", "format", "num_features", "num_nodes", "seed"]
+    assert sorted(found) == sorted(model.state_dict())
+    safetensors.torch.save_file(found, tmp_path / "theirs", texts)
+    theirs = sf.SeeGera.load(tmp_path / "theirs", graph())
+    for name, tensor in model.state_dict().items():
+        assert_same_bits(found[name], tensor, name=name)
+        assert_same_bits(theirs.state_dict()[name], tensor, name=name)
+
+
+def test_tensors_of_any_shape_and_dtype_read_as_they_were_written(tmp_path):
+    tensors = {
+        "a": torch.arange(3.0),
+        "b": torch.arange(6, dtype=torch.float64).reshape(2, 3).t(),
+        "c": torch.zeros(0, 4),
+        "d": torch.tensor(1.5),
+        "e": torch.tensor([True, False, True]),
+        "é": torch.arange(5, dtype=torch.int16),
+    }
+    with open(tmp_path / "t", "wb") as file:
+        tensor_file.write(file, tensors, {"x": 'quotes " and é'})
+    with tensor_file.opened(tmp_path / "t") as file:
+        found, texts = {name: file.read(name) for name in file.entries}, file.texts
+    assert texts == {"x": 'quotes " and é'}
+    library = safetensors.torch.load_file(tmp_path / "t")
+    assert sorted(found) == sorted(library) == sorted(tensors)
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)
+        assert torch.equal(library[name], tensor)
+    # Wide elements come first, so that they are aligned.
+    assert next(iter(found)) == "b"
+
+
+def test_an_open_file(path):
+    content = io.BytesIO()
+    sf.SeeGera.load(path).save(content)
+    assert content.getvalue() == path.read_bytes()
+
+
+def test_a_file_has_the_mode_of_any_file_and_is_locked_while_it_is_written(tmp_path, monkeypatch):
+    replace, locked = os.replace, []
+
+    def looking(aside, path):
+        descriptor = os.open(aside, os.O_RDONLY)
+        locked.append(not atomic.hold(descriptor))
+        os.close(descriptor)
+        replace(aside, path)
+
+    monkeypatch.setattr(atomic.os, "replace", looking)
+    before = os.umask(0o027)
+    try:
+        sf.SeeGera(graph(), **WIDTHS).save(tmp_path / "m")
+        checkpoint = sf.Checkpoint(tmp_path / "c", every=1)
+        tasks.link_prediction(graph(), epochs=2, progress=False, checkpoint=checkpoint, **WIDTHS)
+    finally:
+        os.umask(before)
+    assert locked == [True, True]
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "mc"} == {0o640}
+
+
+@contextmanager
+def largest_file(size):
+    """In the block, no file of this process can get larger."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_file_that_cannot_be_written_is_named_with_the_cause(path):
+    model, before = sf.SeeGera.load(path), path.read_bytes()
+    with largest_file(2000), pytest.raises(OSError, match=r"model\.safetensors can't be written: File too large"):
+        model.save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    with pytest.raises(OSError, match=r"absent.m can't be written: No such file"):
+        model.save(path.parent / "absent" / "m")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(path, value):
+    model = sf.SeeGera.load(path)
+    with torch.no_grad():
+        model.node_mean.first.weight[1, 2] = value
+    model.save(path)
+    refused(path, "has NaN or infinite numbers in its tensor node_mean.first.weight")
+
+
+def test_two_dtypes_in_one_file_are_refused(path):
+    tensors = safetensors.torch.load_file(path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        texts = file.metadata()
+    tensors["node_mean.first.weight"] = tensors["node_mean.first.weight"].float()
+    safetensors.torch.save_file(tensors, path, texts)
+    refused(path, "has tensors of torch.float32 and torch.float64, want one dtype")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("num_importance_samples", 200_000, "num_importance_samples: got 200000, want at most 65536"),
+        ("encoder_layers", 10**9, "encoder_layers: got 1000000000, but the file has 16 tensors"),
+        ("hidden_dim", 2**31 - 1, "has node_mean.first.weight as torch.float64 (9, 5), want"),
+        ("embedding_dim", "4", "embedding_dim: got '4', want an int"),
+        ("feature_side", "false", "feature_side: got 'false', want True or False"),
+        ("negatives", [1], "negatives: got [1]"),
+        ("variant", None, "variant: got None"),
+        ("more", 1, "more: is not a field"),
+    ],
+)
+def test_a_wrong_field_of_the_configuration_is_refused(path, field, value, words):
+    header, tensors = parts_of(path)
+    config = {**json.loads(header["__metadata__"]["config"]), field: value}
+    header["__metadata__"]["config"] = json.dumps(config)
+    write_parts(path, header, tensors)
+    refused(path, words)
+
+
+def test_widths_whose_product_no_tensor_can_have_are_refused(path):
+    header, tensors = parts_of(path)
+    config = json.loads(header["__metadata__"]["config"])
+    config.update(hidden_dim=2**31 - 1, embedding_dim=2**31 - 1)
+    header["__metadata__"]["config"] = json.dumps(config)
+    write_parts(path, header, tensors)
+    refused(path, "has widths in its header that no tensor can have")
+
+
+def test_draws_for_which_there_is_no_memory_are_refused(path, monkeypatch):
+    header, tensors = parts_of(path)
+    config = {**json.loads(header["__metadata__"]["config"]), "num_importance_samples": 60_000}
+    header["__metadata__"]["config"] = json.dumps(config)
+    write_parts(path, header, tensors)
+    sf.SeeGera.load(path, graph())
+    monkeypatch.setattr("seegera_fast.model_file.os.sysconf", lambda name: 2**11)
+    refused(path, "num_importance_samples 60000 in its header: so many draws of 17 nodes take")
+    sf.SeeGera.load(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("seed", "1_0"),
+        ("seed", "²"),
+        ("seed", str(2**63)),
+        ("seed", "9" * 5000),
+        ("num_nodes", "0"),
+        ("num_nodes", "-3"),
+        ("num_nodes", str(10**12)),
+        ("num_features", " 12"),
+    ],
+)
+def test_a_wrong_number_in_the_header_is_refused(path, field, text):
+    header, tensors = parts_of(path)
+    header["__metadata__"][field] = text
+    write_parts(path, header, tensors)
+    refused(path, f"{field}: got '{text[:20]}", "want an int from")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"dropout": NaN}', "got the number 'NaN', want finite ones"),
+        ('{"dropout": 1e999}', "got the number '1e999', want finite ones"),
+        ('{"dropout": 0.1, "dropout": 0.2}', "got the name 'dropout' twice"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"dropout": ' + "9" * 5000 + "}", "that isn't that of a model"),
+        ("[]", "config: got [], want an object"),
+        ("null", "config: got None, want an object"),
+    ],
+)
+def test_json_by_the_letter(path, text, words):
+    header, tensors = parts_of(path)
+    header["__metadata__"]["config"] = text
+    write_parts(path, header, tensors)
+    refused(path, words)
+
+
+FIRST = "decoder.last.weight"
+
+
+def entry(header, **changes):
+    return {**header, FIRST: {**header[FIRST], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda header: [], "header: got [], want an object"),
+        (lambda header: {**header, "__metadata__": 3}, "header.__metadata__: got 3, want an object"),
+        (lambda header: {**header, "__metadata__": {"format": 3}}, "header.__metadata__.format: got 3, want a string"),
+        (lambda header: {**header, FIRST: []}, f"header.{FIRST}: got [], want an object"),
+        (lambda header: {**header, FIRST: {"dtype": "F32"}}, f"lacks header.{FIRST}.shape"),
+        (lambda header: entry(header, more=1), f"'header.{FIRST}.more', which does not belong"),
+        (lambda header: entry(header, dtype="F8"), f"header.{FIRST}.dtype: got 'F8', want one of F64, F32"),
+        (lambda header: entry(header, dtype="F32"), "has 360 bytes, but another shape"),
+        (lambda header: entry(header, shape=[5, -9]), f"header.{FIRST}.shape: got a list of 2, want a list of ints"),
+        (lambda header: entry(header, shape=[5.0, 9]), f"header.{FIRST}.shape: got a list of 2, want a list of ints"),
+        (lambda header: entry(header, shape=[True, 45]), f"header.{FIRST}.shape: got a list of 2, want a list of ints"),
+        (lambda header: entry(header, shape=[10**30, 0]), f"header.{FIRST}.shape: got a list of 2, want a list of"),
+        (lambda header: entry(header, data_offsets=[0]), f"header.{FIRST}.data_offsets: got a list of 1, want a list"),
+        (
+            lambda header: entry(header, data_offsets=[0, 2.5]),
+            f"header.{FIRST}.data_offsets: got a list of 2, want two",
+        ),
+        (lambda header: entry(header, data_offsets=[4, 364]), "its tensors have a gap or overlap at byte 0"),
+        (lambda header: entry(header, data_offsets=[10**30, 10**30 + 360]), "its tensors have a gap or overlap"),
+        (lambda header: {key: header[key] for key in header if key != FIRST}, "a gap or overlap at byte 0"),
+    ],
+)
+def test_a_wrong_header_is_refused(path, change, words):
+    header, tensors = parts_of(path)
+    assert header[FIRST]["data_offsets"] == [0, 360]
+    write_parts(path, change(header), tensors)
+    refused(path, "is not a safetensors file", words)
+
+
+def test_a_cut_or_longer_file_is_refused(path):
+    content = path.read_bytes()
+    for length in (0, 7, 8, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        refused(path, "is not a safetensors file")
+    path.write_bytes(content + b"\0")
+    refused(path, "the file has")
+    path.write_bytes(b"\xff" * 8 + content)
+    refused(path, f"its header has {2**64 - 1} bytes, the file has")
+    write_parts(path, b"\xff\xfe", b"")
+    refused(path, "its header is not JSON")
+
+
+def test_a_file_that_gets_shorter_while_it_is_read_is_refused(path):
+    with tensor_file.opened(path) as file:
+        os.truncate(path, path.stat().st_size - 4)
+        with pytest.raises(ValueError, match=r"model\.safetensors ended while its tensor"):
+            [file.read(name) for name in file.entries]
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "model.safetensors")
+    refused(tmp_path / "model.safetensors", "is not a regular file")
+
+
+def test_a_long_value_is_cut_in_the_message():
+    assert len(json_fields.quoted("x" * 10**6)) < 70
+    assert json_fields.quoted(10**5000) == "an int of more than 60 digits"
+    assert json_fields.quoted([0] * 10**6) == "a list of 1000000"
+
+
+# --- initial weights -------------------------------------------------------------------------------------------------
+
+
+def weights(seed=3, **fields):
+    fields = {**WIDTHS, "likelihood": "gaussian", "decoder": "mlp", **fields}
+    return sf.SeeGera(graph(), seed=seed, **fields).state_dict()
+
+
+def assert_same_weights(found, expected):
+    assert list(found) == list(expected)
+    for name, tensor in expected.items():
+        assert_same_bits(found[name], tensor, name=name)
+
+
+def test_initial_weights_neither_read_nor_write_the_global_generator(path):
+    expected, state = weights(), torch.random.get_rng_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        assert_same_weights(weights(), expected)
+    sf.SeeGera.load(path)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_initial_weights_are_those_of_torchs_generator_with_that_seed():
+    """They have been so from the first version on."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        bound = (6 / (graph().num_features + 5 + 5)) ** 0.5
+        expected = torch.empty(graph().num_features, 5).uniform_(-bound, bound)
+    assert_same_bits(weights()["node_mean.first.weight"], expected.to(graph().dtype), name="first")
+
+
+def test_initial_weights_do_not_depend_on_torchs_defaults(path):
+    expected = weights()
+    loaded = sf.SeeGera.load(path).state_dict()
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    try:
+        found, again = weights(), sf.SeeGera.load(path).state_dict()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+    assert_same_weights(found, expected)
+    assert_same_weights(again, loaded)
+
+
+def in_threads(work, count=8):
+    """The results of ``work(number)`` in as many threads, which start together."""
+    start = threading.Barrier(count)
+
+    def one(number):
+        start.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def test_models_that_threads_build_have_the_weights_of_their_seeds():
+    def build(number):
+        # Large enough that the threads build at the same time.
+        return [weights(seed, hidden_dim=2000) for seed in range(number, number + 5)]
+
+    expected = [build(number) for number in range(8)]
+    for found, wanted in zip(in_threads(build), expected, strict=True):
+        for one, other in zip(found, wanted, strict=True):
+            assert_same_weights(one, other)
+
+
+@pytest.mark.parametrize("task", ["link_prediction", "attribute_inference", "node_classification"])
+def test_whole_runs_in_threads_have_the_bits_of_one_thread(task, tmp_path):
+    base = graph()
+    labelled = sf.Graph(base.adjacency, base.features, torch.arange(base.num_nodes) % 3)
+    fields = {"epochs": 4, "dropout": 0.2, "structure_masking_rate": 0.2, "evaluate_every": 2, "progress": False}
+    if task == "node_classification":
+        fields.update(classifier_epochs=3, classifier_dropout=0.1, train=0.4, valid=0.3)
+
+    def run(number, folder):
+        checkpoint = sf.Checkpoint(tmp_path / folder / str(number), every=2)
+        result = getattr(tasks, task)(labelled, seed=number, checkpoint=checkpoint, **WIDTHS, **fields)
+        result.model.save(tmp_path / folder / f"{number}.model")
+        return [{key: value for key, value in record.items() if key != "seconds"} for record in result.history]
+
+    for folder in ("one", "many"):
+        (tmp_path / folder).mkdir()
+    expected = [run(number, "one") for number in range(8)]
+    assert in_threads(lambda number: run(number, "many")) == expected
+    for number in range(8):
+        one, many = ((tmp_path / folder / f"{number}.model").read_bytes() for folder in ("one", "many"))
+        assert one == many
+
+
+def test_a_model_that_was_loaded_in_inference_mode_can_be_trained(path):
+    with torch.inference_mode():
+        model = sf.SeeGera.load(path)
+    model(graph()).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
