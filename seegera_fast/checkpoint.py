@@ -17,6 +17,7 @@ import safetensors.torch
 import torch
 
 from .graph import Graph
+from .support import arguments
 from .support.atomic import remove_unfinished, written_aside
 
 FORMAT = "seegera_fast.Checkpoint/1"
@@ -86,14 +87,9 @@ class Checkpoint:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, (str, os.PathLike)):
-            raise TypeError(f"path: got {type(self.path).__name__}, want a path")
-        if isinstance(self.every, bool) or not isinstance(self.every, int):
-            raise TypeError(f"every: got {self.every!r}, want an int")
-        if self.every < 1:
-            raise ValueError(f"every: got {self.every}, want at least 1")
-        if not isinstance(self.resume, bool):
-            raise TypeError(f"resume: got {self.resume!r}, want True or False")
+        arguments.path("path", self.path)
+        object.__setattr__(self, "every", arguments.whole("every", self.every, least=1))
+        object.__setattr__(self, "resume", arguments.flag("resume", self.resume))
 
     def begin(self, identity: Mapping[str, Any]) -> State | None:
         """Returns the state to continue from; None: the run starts at its first epoch.
@@ -103,8 +99,10 @@ class Checkpoint:
 
         Raises:
             OSError: the file can't be written.
+            TypeError: ``identity`` is not a mapping.
             ValueError: the file is not a checkpoint, or it belongs to another run; the message says what differs.
         """
+        _check_identity_kind(identity)
         path = Path(self.path)
         if path.is_dir():
             raise OSError(f"the checkpoint {path} can't be written: it is a folder")
@@ -118,12 +116,20 @@ class Checkpoint:
 
     def save(self, state: State, identity: Mapping[str, Any]) -> None:
         """Replaces the file. If that fails (a full disk), the earlier file is kept and a warning is given."""
+        if not isinstance(state, State):
+            raise TypeError(f"state: got {type(state).__name__}, want a State")
+        _check_identity_kind(identity)
         try:
             write(Path(self.path), state, identity)
         except OSError as error:
             warnings.warn(
                 f"epoch {state.epoch}: no checkpoint was written, the training goes on ({error})", stacklevel=3
             )
+
+
+def _check_identity_kind(identity: Any) -> None:
+    if not isinstance(identity, Mapping):
+        raise TypeError(f"identity: got {type(identity).__name__}, want a mapping of names to facts")
 
 
 def write(path: Path, state: State, identity: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ from .objective import Output, Posterior, Targets, bound
 from .ops.feature_likelihood import LIKELIHOODS
 from .seeds import Site, derive_seed
 from .sparse_matrix import SparseMatrix
+from .support import arguments
 from .support.atomic import written_aside
 from .support.kept import lasting
 from .support.pieces import pieces
@@ -67,11 +68,12 @@ class SeeGera(nn.Module):
     @lasting
     def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
         super().__init__()
-        if not isinstance(graph, Graph):
-            raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f"seed: got {seed!r}, want an int")
-        checks.seed(seed, None)
+        _check_graph(graph)
+        if config is not None and not isinstance(config, SeeGeraConfig):
+            raise TypeError(f"config: got {checks.shown(config)}, want a seegera_fast.SeeGeraConfig")
+        if isinstance(seed, torch.Tensor):
+            raise TypeError("seed: got a tensor, want an int")
+        seed = checks.seed(seed, None)
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         self.config = replace(config or SeeGeraConfig(), **options)
         self.seed = seed
@@ -139,8 +141,7 @@ class SeeGera(nn.Module):
             if graph is None:
                 raise ValueError("graph: got none, and the model was loaded without one")
         elif graph is not self._graph:
-            if not isinstance(graph, Graph):
-                raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+            _check_graph(graph)
             if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
                 raise ValueError(
                     f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
@@ -162,13 +163,15 @@ class SeeGera(nn.Module):
 
         Raises:
             TypeError, ValueError: a graph of other sizes, "bernoulli" with features outside [0, 1], too many negatives,
-                or a seed of another kind.
+                or a seed or a factor of another kind or out of range.
         """
         graph = self._checked(graph)
         self._check_targets(graph)
+        warmup = checks.rate("warmup", warmup)
         if seed is None:
             seed = derive_seed(self.seed, self.next_step())
-        checks.seed(seed, graph.device)
+        else:
+            seed = checks.seed(seed, graph.device)
         config = self.config
         propagation, features, visible_edges = graph.propagation, graph.features, graph.num_edges
         if self.training:
@@ -220,8 +223,16 @@ class SeeGera(nn.Module):
     def encode(
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, seed: int | torch.Tensor
     ) -> tuple[Posterior, Posterior | None]:
-        """Draws psi for the nodes and, with a feature side, for the features (Eq. psi_1, psi_2, cor)."""
+        """Draws psi for the nodes and, with a feature side, for the features (Eq. psi_1, psi_2, cor).
+
+        Raises:
+            TypeError, ValueError: an argument of a wrong kind, size or range.
+        """
         config = self.config
+        checks.sparse("features", features)
+        if features.shape != (self.num_nodes, self.num_features):
+            raise ValueError(f"features: got shape {features.shape}, want ({self.num_nodes}, {self.num_features})")
+        seed = checks.seed(seed, features.device)
         rate = config.dropout if self.training else 0.0
         variance_draws = num_draws if config.noisy_variance else 1
         # With a noisy variance both branches read the same noisy input, so they have the same seed.
@@ -291,7 +302,7 @@ class SeeGera(nn.Module):
     def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
         """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout."""
         graph = self._checked(graph)
-        checks.seed(seed, graph.device)
+        seed = checks.seed(seed, graph.device)
         with self._evaluating():
             draws = self.config.num_importance_samples
             return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)
@@ -304,7 +315,7 @@ class SeeGera(nn.Module):
         Raises:
             TypeError, ValueError: the pairs are not integers, have another shape, or are out of range.
         """
-        pairs = _integers("pairs", pairs, self.node_mean.first.weight.device)
+        pairs = arguments.integers("pairs", pairs, self.node_mean.first.weight.device)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
         _check_range("pairs", pairs, self.num_nodes)
@@ -328,8 +339,8 @@ class SeeGera(nn.Module):
         if not self.config.feature_side:
             raise ValueError("feature_side: got False, and only a model with a feature side reconstructs features")
         graph = self._checked(graph)
-        checks.seed(seed, graph.device)
-        rows, cols = _integers("rows", rows, graph.device), _integers("cols", cols, graph.device)
+        seed = checks.seed(seed, graph.device)
+        rows, cols = arguments.integers("rows", rows, graph.device), arguments.integers("cols", cols, graph.device)
         if rows.ndim != 1 or rows.shape != cols.shape:
             raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
         _check_range("rows", rows, self.num_nodes)
@@ -344,6 +355,7 @@ class SeeGera(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes weights, configuration and sizes to a safetensors file, which appears once it is complete."""
+        path = arguments.path("path", path)
         header = {
             "format": FORMAT,
             "config": json.dumps(asdict(self.config)),
@@ -368,9 +380,14 @@ class SeeGera(nn.Module):
             device: the device of the weights, if no graph is given; with a graph, the graph's device is taken.
 
         Raises:
+            TypeError: an argument of a wrong kind.
             FileNotFoundError: there is no such file.
             ValueError: the file was not written by :meth:`save`, or the graph has other sizes.
         """
+        path = arguments.path("path", path)
+        if graph is not None:
+            _check_graph(graph)
+        device = arguments.device("device", device)
         if pathlib.Path(path).is_dir():
             raise ValueError(f"path: {path} is a folder, want a file of SeeGera.save")
         try:
@@ -419,6 +436,11 @@ def _check_state(path: str | os.PathLike[str], found: dict[str, torch.Tensor], m
             )
 
 
+def _check_graph(graph: Any) -> None:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+
+
 def pair_products(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
     """``e_i . e_k`` for pairs ``[m, 2]`` of rows of ``[n, d]``, in float64, where float32 numbers do not overflow."""
     products = [embedding[low].double().mul_(embedding[high]).sum(dim=1) for low, high in pieces(embedding, *pairs.t())]
@@ -432,17 +454,6 @@ def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.
     hidden = decoded.hidden
     entries = [(hidden[row] * by_feature[col]).sum(dim=2) for row, col in pieces(hidden, rows, cols)]
     return torch.cat(entries) if entries else hidden.new_zeros(0, hidden.shape[1])
-
-
-def _integers(name: str, index: Any, device: torch.device) -> torch.Tensor:
-    """Converts node or feature numbers to int64, because torch would take a uint8 or bool tensor for a mask."""
-    try:
-        index = torch.as_tensor(index, device=device)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise TypeError(f"{name}: got {type(index).__name__} that is no tensor of integers ({error})") from None
-    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-        raise TypeError(f"{name}: got {index.dtype}, want integers")
-    return index.to(torch.int64)
 
 
 def _check_range(name: str, index: torch.Tensor, size: int) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..graph import Graph
+from ..support import arguments
 from ..training import require_finite
 from .classifier import ClassifierConfig, fit_classifier
 from .common import run
@@ -82,9 +83,9 @@ def node_classification(
 
 
 def _split(graph: Graph, seed: int, train: float, valid: float, public: bool | None) -> HeldOut:
-    if public not in (None, True, False):
-        raise TypeError(f"public: got {public!r}, want True, False or None")
-    if public is None:
+    if public is not None:
+        public = arguments.flag("public", public)
+    else:
         public = {"train", "valid", "test"} <= set(graph.masks)
     split = public_split(graph) if public else split_nodes(graph, train, valid, seed)
     if not split.train.shape[0]:

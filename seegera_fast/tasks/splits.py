@@ -11,6 +11,7 @@ import torch
 from ..graph import Graph
 from ..sampling import ZeroEntries, share
 from ..sparse_matrix import SparseMatrix
+from ..support import arguments
 
 
 @dataclass(frozen=True)
@@ -199,19 +200,14 @@ def _check_graph(graph: Any) -> None:
 
 def _check_ratios(**ratios: Any) -> None:
     for name, ratio in ratios.items():
-        if isinstance(ratio, bool) or not isinstance(ratio, (int, float)):
-            raise TypeError(f"{name}: got {ratio!r}, want a number")
-        if not 0 <= ratio < 1:
-            raise ValueError(f"{name}: got {ratio}, want a ratio in [0, 1)")
+        arguments.probability(name, ratio)
     if sum(ratios.values()) >= 1:
         got = " and ".join(f"{name} {ratio}" for name, ratio in ratios.items())
         raise ValueError(f"{', '.join(ratios)}: got {got}, want ratios with a sum below 1")
 
 
 def _generator(seed: Any) -> np.random.Generator:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"seed: got {seed!r}, want an int")
-    return np.random.default_rng(int(seed) % 2**64)
+    return np.random.default_rng(arguments.whole("seed", seed, least=None) % 2**64)
 
 
 def _ranks(generator: np.random.Generator, count: int, size: int, present: str, absent: str) -> torch.Tensor:
