@@ -155,6 +155,7 @@ def train(
         ValueError: the checkpoint can't be read, or belongs to another graph or other settings.
         OSError: the checkpoint can't be written.
     """
+    seed = arguments.whole("seed", seed, least=None)
     device = next(model.parameters()).device
     optimizer = torch.optim.Adam(
         model.parameters(),

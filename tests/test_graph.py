@@ -570,7 +570,7 @@ def test_edge_weights_of_an_edge_index():
             ValueError,
             r"edge_weight: got a negative weight \(-1.0\), want weights of 0 and above",
         ),
-        ({"edge_index": [[0, 1], [1, 0]], "num_nodes": 2.5}, TypeError, r"num_nodes: got float, want an int"),
+        ({"edge_index": [[0, 1], [1, 0]], "num_nodes": 2.5}, TypeError, r"num_nodes: got 2.5, want an int"),
         ({"edge_index": [[], []], "num_nodes": -1}, ValueError, r"num_nodes: got -1, want 1 to 2147483647"),
     ],
 )

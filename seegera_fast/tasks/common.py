@@ -62,7 +62,7 @@ def run(
     Raises:
         TypeError, ValueError, TrainingFailure, OSError: as in the task's function.
     """
-    progress = checked.flag("progress", progress)
+    seed, progress = checked.whole("seed", seed, least=None), checked.flag("progress", progress)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint: got {checked.shown(checkpoint)}, want a seegera_fast.Checkpoint")
     settings = resolve(task, graph, preset, variant, given, arguments=arguments)
