@@ -30,8 +30,7 @@ class CapturedStep:
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model: got {type(model).__name__}, want a seegera_fast.SeeGera")
-        if not isinstance(graph, Graph):
-            raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+        checks.graph(graph)
         self.model = model
         self._modules = list(model.modules())
         self._children = self._current_children()

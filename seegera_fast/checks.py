@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from . import backends
+from .graph import Graph
 from .seeds import SlotSeed
 from .sparse_matrix import SparseMatrix
 from .support.arguments import FLOATING, MOST_DRAWS, non_negative, on_device
@@ -55,6 +56,11 @@ def tensor(
     ):
         sizes = ", ".join("any" if size is None else str(size) for size in shape)
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want [{sizes}]")
+
+
+def graph(value: Any) -> None:
+    if not isinstance(value, Graph):
+        raise TypeError(f"graph: got {type(value).__name__}, want a seegera_fast.Graph")
 
 
 def sparse(name: str, value: Any) -> None:
@@ -152,9 +158,7 @@ def negatives(value: Any, available: int) -> int | str:
         return value
     found = whole("negatives", value, least=None, wanted='"all" or an int')
     if not 1 <= found <= available:
-        raise ValueError(
-            f'negatives: got {shown(found)}, want "all" or 1 to {available}, the number of non-edges'
-        )
+        raise ValueError(f'negatives: got {shown(found)}, want "all" or 1 to {available}, the number of non-edges')
     return found
 
 

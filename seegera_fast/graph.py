@@ -18,8 +18,8 @@ from .convert import (
     symmetric,
     to_coo,
 )
-from .support import arguments
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
+from .support import arguments
 from .support.kept import Keeping, kept, lasting
 
 

@@ -68,7 +68,7 @@ class SeeGera(nn.Module):
     @lasting
     def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
         super().__init__()
-        _check_graph(graph)
+        checks.graph(graph)
         if config is not None and not isinstance(config, SeeGeraConfig):
             raise TypeError(f"config: got {checks.shown(config)}, want a seegera_fast.SeeGeraConfig")
         if isinstance(seed, torch.Tensor):
@@ -141,7 +141,7 @@ class SeeGera(nn.Module):
             if graph is None:
                 raise ValueError("graph: got none, and the model was loaded without one")
         elif graph is not self._graph:
-            _check_graph(graph)
+            checks.graph(graph)
             if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
                 raise ValueError(
                     f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
@@ -168,10 +168,7 @@ class SeeGera(nn.Module):
         graph = self._checked(graph)
         self._check_targets(graph)
         warmup = checks.rate("warmup", warmup)
-        if seed is None:
-            seed = derive_seed(self.seed, self.next_step())
-        else:
-            seed = checks.seed(seed, graph.device)
+        seed = derive_seed(self.seed, self.next_step()) if seed is None else checks.seed(seed, graph.device)
         config = self.config
         propagation, features, visible_edges = graph.propagation, graph.features, graph.num_edges
         if self.training:
@@ -386,7 +383,7 @@ class SeeGera(nn.Module):
         """
         path = arguments.path("path", path)
         if graph is not None:
-            _check_graph(graph)
+            checks.graph(graph)
         device = arguments.device("device", device)
         if pathlib.Path(path).is_dir():
             raise ValueError(f"path: {path} is a folder, want a file of SeeGera.save")
@@ -434,11 +431,6 @@ def _check_state(path: str | os.PathLike[str], found: dict[str, torch.Tensor], m
                 f"path: {path} has {name} as {found[name].dtype} {tuple(found[name].shape)}, want torch.float32 or "
                 f"torch.float64 {tuple(model[name].shape)}"
             )
-
-
-def _check_graph(graph: Any) -> None:
-    if not isinstance(graph, Graph):
-        raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
 
 
 def pair_products(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:

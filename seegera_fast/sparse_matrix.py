@@ -31,9 +31,9 @@ class SparseMatrix(Keeping):
         symmetric: whether the matrix is known to equal its transpose, value for value.
         hollow: whether the matrix is known to have no entry on the diagonal.
 
-    The constructor checks the kinds of its arguments, not the numbers in them; :meth:`from_any` does. Properties such as the transpose, the row
-    numbers and ``row_normalized`` are computed at first use and then kept. So don't change the tensors in place:
-    :meth:`with_values` makes another matrix.
+    The constructor checks the kinds of its arguments, not the numbers in them; :meth:`from_any` does. Properties such
+    as the transpose, the row numbers and ``row_normalized`` are computed at first use and then kept. So don't change
+    the tensors in place: :meth:`with_values` makes another matrix.
     """
 
     def __init__(

@@ -236,8 +236,7 @@ def calls(folder):
     dense = {"adjacency": g.adjacency.to_dense(), "features": matrix, "labels": [0, 1, 0, 1, 0, 1]}
     found = {f"ops.{name}": (getattr(ops, name), arguments) for name, arguments in plain_calls(folder).items()}
     found |= {
-        f"reference.{name}": (getattr(sf.reference, name), arguments)
-        for name, arguments in plain_calls(folder).items()
+        f"reference.{name}": (getattr(sf.reference, name), arguments) for name, arguments in plain_calls(folder).items()
     }
     return found | {
         "use_backend": (enter, {"backend": "reference"}),
@@ -274,7 +273,10 @@ def calls(folder):
             {"values": (x.values,) * 2, "by_row": (x.values,) * 2, "by_column": (x.values,) * 2},
         ),
         "SparseMatrix.to": (x.to, {"device": "cpu", "dtype": torch.float32}),
-        "SparseMatrix.from_any": (sf.SparseMatrix.from_any, {"matrix": matrix, "name": "matrix", "dtype": torch.float64}),
+        "SparseMatrix.from_any": (
+            sf.SparseMatrix.from_any,
+            {"matrix": matrix, "name": "matrix", "dtype": torch.float64},
+        ),
         "SparseMatrix.from_edge_index": (
             sf.SparseMatrix.from_edge_index,
             {"edge_index": EDGES, "num_nodes": 6, "dtype": torch.float64},
@@ -517,7 +519,11 @@ def bits(value):
     """What must not change: the elements of a tensor or matrix, and the attributes of an object."""
     if isinstance(value, torch.Tensor):
         unreadable = value.is_nested or value.is_quantized or value.is_meta or value.layout != torch.strided
-        return id(value) if unreadable else (value.dtype, value.detach().resolve_conj().flatten().view(torch.uint8).tolist())
+        return (
+            id(value)
+            if unreadable
+            else (value.dtype, value.detach().resolve_conj().flatten().view(torch.uint8).numpy().tobytes())
+        )
     if isinstance(value, sf.SparseMatrix):
         return [bits(part) for part in (value.rowptr, value.col, value.values)] + [value.shape, value.layout]
     if isinstance(value, sf.Graph):
@@ -535,7 +541,12 @@ def bits(value):
 
 def state(arguments):
     """The arguments, the objects whose methods are called, and what the process shares."""
-    shared = [torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state().numpy().tobytes(), backends.forced()]
+    shared = [
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.get_rng_state().numpy().tobytes(),
+        backends.forced(),
+    ]
     return [bits(arguments), bits(graph()), bits(model()), shared]
 
 
@@ -551,6 +562,17 @@ def names_one(message, names):
     return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) for name in names)
 
 
+def outcome(function, given):
+    """The error of a call; None: there was none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(**given)
+    except Exception as error:
+        return error
+    return None
+
+
 def check(name, replaced, folder):
     """Calls a function with some arguments replaced, and checks how it refuses them if it does."""
     function, arguments = calls(folder)[name]
@@ -560,22 +582,19 @@ def check(name, replaced, folder):
         values[argument] = value() if isinstance(value, functools.partial) else value
     given = {**arguments, **values}
     before = state(given)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            function(**given)
-    except Exception as error:
-        refused = isinstance(error, (TypeError, ValueError))
-        # A value of the right kind may be refused by the name of another argument, whose size it does not fit.
-        same = all(isinstance(plain(value), type(arguments[argument])) for argument, value in values.items())
-        named = refused and names_one(str(error), arguments if same else values)
-        # No path is wrong by its kind, and the reference leaves sizes to torch.
-        elsewhere = isinstance(error, OSError) and {"path", "root"} & {*values}
-        sizes = name.startswith("reference.") and any(isinstance(value, SIZED) for value in given.values()) and same
-        assert named or elsewhere or sizes, f"{name}({replaced}): {type(error).__name__}: {error}"
-        assert len(str(error)) < 1000, f"{name}({replaced}): {error}"
-    else:
+    error = outcome(function, given)
+    if error is None:
         return
+    refused = isinstance(error, (TypeError, ValueError))
+    # A value of the right kind may be refused by the name of another argument, whose size it does not fit.
+    same = all(isinstance(plain(value), type(arguments[argument])) for argument, value in values.items())
+    named = refused and names_one(str(error), arguments if same else values)
+    # No path is wrong by its kind, and the reference leaves sizes to torch.
+    elsewhere = isinstance(error, OSError) and {"path", "root"} & {*values}
+    sizes = name.startswith("reference.") and any(isinstance(value, SIZED) for value in given.values()) and same
+    told = f"{name}({replaced}): {type(error).__name__}: {error}"
+    assert named or elsewhere or sizes, told
+    assert len(str(error)) < 1000, told
     assert state(given) == before, f"{name}({replaced}) changed something"
 
 
@@ -592,7 +611,9 @@ def folder(tmp_path_factory):
 def test_every_public_function_is_called_with_every_argument(folder):
     assert sorted(calls(folder)) == NAMES
     for name, value in public().items():
-        variadic = [entry.name for entry in inspect.signature(value).parameters.values() if entry.kind == entry.VAR_KEYWORD]
+        variadic = [
+            entry.name for entry in inspect.signature(value).parameters.values() if entry.kind == entry.VAR_KEYWORD
+        ]
         missing = {*parameters(value)} - {*calls(folder)[name][1]} - {*variadic}
         assert not missing, f"{name}: {missing}"
 
@@ -634,17 +655,20 @@ def test_several_arguments_of_any_kinds(name, data, folder):
         ("Graph", {"masks": "all"}, TypeError, "masks: got 'all', want a mapping of names to boolean vectors"),
         ("Graph", {"weighted": torch.ones(2)}, TypeError, "weighted: got Tensor, want True or False"),
         ("SeeGera", {"config": torch.ones(2)}, TypeError, "config: got Tensor, want a seegera_fast.SeeGeraConfig"),
-        ("ops.link_likelihood", {"self_loops": scipy.sparse.eye(6)}, TypeError, "self_loops: got dia_matrix, want True"),
+        (
+            "ops.link_likelihood",
+            {"self_loops": scipy.sparse.eye(6)},
+            TypeError,
+            "self_loops: got dia_matrix, want True",
+        ),
         ("ops.noisy_gcn", {"num_draws": 2**64}, ValueError, "num_draws: got 18446744073709551616, want 1 to 16777216"),
         ("ops.draw_noise", {"num_draws": 2**64}, ValueError, "num_draws: got 18446744073709551616"),
         ("SeeGera.encode", {"num_draws": 2**64}, ValueError, "num_draws: got 18446744073709551616"),
-        ("SeeGeraConfig", {"num_mixture_samples": 2**64}, ValueError, "num_mixture_samples: got 18446744073709551616"),
-        ("SeeGeraConfig", {"num_mixture_samples": 2**24 - 1, "num_importance_samples": 2}, ValueError, "want 1 to 1"),
+        ("SeeGeraConfig", {"num_mixture_samples": 2**24}, ValueError, "num_mixture_samples: got 16777216, want 0"),
         ("SeeGera.forward", {"warmup": 2**64}, ValueError, r"warmup: got 18446744073709551616, want .* \[0, 1\]"),
         ("SeeGera.forward", {"warmup": -0.5}, ValueError, r"warmup: got -0\.5, want a number in \[0, 1\]"),
         ("SeeGera.forward", {"warmup": True}, TypeError, "warmup: got True, want a number"),
         ("SeeGera.forward", {"warmup": float("nan")}, ValueError, "warmup: got nan, want a number"),
-        ("SeeGera.forward", {"warmup": torch.ones(2)}, ValueError, r"warmup: got shape \(2,\)"),
         ("capture.CapturedStep.__call__", {"warmup": 2**64}, ValueError, "warmup: got 18446744073709551616"),
         ("capture.CapturedStep.__call__", {"seed": torch.tensor(3)}, TypeError, "seed: got Tensor, want an int"),
         ("ops.importance_bound", {"warmup": 10**400}, ValueError, "warmup: got an int of 1329 bits, want a finite"),
@@ -652,11 +676,20 @@ def test_several_arguments_of_any_kinds(name, data, folder):
         ("ops.standard_normal_density", {"z": torch.ones(6, 2, 3, device="meta")}, ValueError, "z: is on meta"),
         ("ops.dropout", {"values": nested(torch.ones(2, 3))}, TypeError, "values: got a nested tensor, want a dense"),
         ("ops.dropout", {"seed": nested([1])}, TypeError, "seed: got torch.float32|seed: got a nested tensor"),
-        ("ops.dropout", {"values": torch.ones(6, 3).to_mkldnn()}, TypeError, "values: got a tensor of layout torch._mk"),
-        ("ops.link_likelihood", {"pos_weight": torch.ones(1).to_mkldnn()}, TypeError, "pos_weight: got a tensor of layo"),
+        (
+            "ops.link_likelihood",
+            {"pos_weight": torch.ones(1).to_mkldnn()},
+            TypeError,
+            "pos_weight: got a tensor of layo",
+        ),
         ("ops.mask_edges", {"edge": nested([1, 2])}, TypeError, "edge: got a nested tensor"),
         ("Graph", {"adjacency": torch.ones(6, 6, device="meta")}, ValueError, "adjacency: is on meta"),
-        ("Graph", {"features": torch.ones(6, 6).to_mkldnn()}, TypeError, "features: got a tensor of layout torch._mkldnn"),
+        (
+            "Graph",
+            {"features": torch.ones(6, 6).to_mkldnn()},
+            TypeError,
+            "features: got a tensor of layout torch._mkldnn",
+        ),
         ("Graph", {"labels": nested([1], [2])}, TypeError, "labels: got a nested tensor"),
         ("Graph.to", {"device": "meta"}, ValueError, "device: got 'meta', want a device of this machine"),
         ("Graph.to", {"device": "gpu"}, ValueError, "device: got 'gpu', want a device of this machine"),
@@ -672,7 +705,7 @@ def test_several_arguments_of_any_kinds(name, data, folder):
 def test_a_wrong_kind_is_named(function, arguments, error, message, folder):
     called, valid = calls(folder)[function]
     before = state({**valid, **arguments})
-    with pytest.raises(error, match=f"^{message}|, {message}" if "want 1 to 1" in message else f"^{message}"):
+    with pytest.raises(error, match=f"^{message}"):
         called(**{**valid, **arguments})
     assert state({**valid, **arguments}) == before
 
@@ -692,7 +725,11 @@ def test_numbers_of_numpy_are_numbers(name, folder):
 def test_a_configuration_keeps_plain_numbers():
     """What is written to a file as JSON, and what names a run, has no numbers of NumPy."""
     config = sf.SeeGeraConfig(embedding_dim=np.int64(8), dropout=np.float32(0.5), noisy_variance=np.bool_(True))
-    assert [type(value) for value in (config.embedding_dim, config.dropout, config.noisy_variance)] == [int, float, bool]
+    assert [type(value) for value in (config.embedding_dim, config.dropout, config.noisy_variance)] == [
+        int,
+        float,
+        bool,
+    ]
     assert config == sf.SeeGeraConfig(embedding_dim=8, dropout=0.5, noisy_variance=True)
     training = sf.training.TrainingConfig(epochs=np.int32(3), learning_rate=np.float64(0.5))
     assert type(training.epochs) is int

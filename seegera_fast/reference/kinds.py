@@ -54,8 +54,10 @@ def _count(name: str, value: Any) -> int:
 
 
 # The names of tensors.
-TENSORS = """dense values hidden weight noise_weight z_nodes z_features mean log_var z means log_likelihood log_prior
-log_mixture""".split()
+TENSORS = (
+    *("dense", "values", "hidden", "weight", "noise_weight", "z_nodes", "z_features", "mean", "log_var", "z", "means"),
+    *("log_likelihood", "log_prior", "log_mixture"),
+)
 KINDS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(TENSORS, _tensor),
     **dict.fromkeys(("matrix", "features", "adjacency", "looped"), _matrix),

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
+from .. import checks
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..graph import Graph
 from ..model import SeeGera
-from ..support import arguments as checked
 from ..support.hints import nearest
 from ..training import Scores, Training, TrainingConfig, Validation, train
 from . import presets
@@ -62,9 +62,9 @@ def run(
     Raises:
         TypeError, ValueError, TrainingFailure, OSError: as in the task's function.
     """
-    seed, progress = checked.whole("seed", seed, least=None), checked.flag("progress", progress)
+    seed, progress = checks.whole("seed", seed, least=None), checks.flag("progress", progress)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
-        raise TypeError(f"checkpoint: got {checked.shown(checkpoint)}, want a seegera_fast.Checkpoint")
+        raise TypeError(f"checkpoint: got {checks.shown(checkpoint)}, want a seegera_fast.Checkpoint")
     settings = resolve(task, graph, preset, variant, given, arguments=arguments)
     graph = normalized(graph, settings.task["normalize_features"])
     held_out = task.split(graph, seed, **arguments)
@@ -120,8 +120,7 @@ def resolve(
         TypeError: a field of a wrong kind, or an unknown field; the message names the most similar ones.
         ValueError: an unknown preset or variant, or a field out of range.
     """
-    if not isinstance(graph, Graph):
-        raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+    checks.graph(graph)
     if preset is None:
         preset = graph.name if graph.name in presets.names(task.name) else presets.DEFAULT
     return settle(task, preset, variant, given, arguments=("preset", "seed", *arguments, "progress", "checkpoint"))
@@ -138,7 +137,7 @@ def settle(
         if name not in known:
             raise TypeError(f"{task.name}() got an unknown field {name!r}; {nearest(name, known)}")
     values = {**defaults, **task.training, **presets.load(task.name, preset, variant), **given}
-    values["normalize_features"] = checked.flag("normalize_features", values["normalize_features"])
+    values["normalize_features"] = checks.flag("normalize_features", values["normalize_features"])
     model = SeeGeraConfig(**{name: values[name] for name in MODEL_FIELDS if name in values})
     if task.needs_features and not model.feature_side:
         raise ValueError(f"feature_side: got False, want True: {task.title} predicts features")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .. import checks
 from ..graph import Graph
 from ..sampling import ZeroEntries, share
 from ..sparse_matrix import SparseMatrix
@@ -83,7 +84,7 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
         >>> split.train.num_edges
         8639
     """
-    _check_graph(graph)
+    checks.graph(graph)
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     edges, absent = graph.edges(), graph.adjacency.non_edges
@@ -122,7 +123,7 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
         >>> split.train.features.nnz + len(split.valid_pos) + len(split.test_pos) == graph.features.nnz
         True
     """
-    _check_graph(graph)
+    checks.graph(graph)
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     features = graph.features
@@ -163,7 +164,7 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
         >>> len(split.train), len(split.valid), len(split.test)
         (179, 179, 1439)
     """
-    _check_graph(graph)
+    checks.graph(graph)
     _check_ratios(train=train, valid=valid)
     generator = _generator(seed)
     known = torch.nonzero(_known(graph)).flatten()
@@ -181,7 +182,7 @@ def public_split(graph: Graph) -> NodeSplit:
         TypeError: ``graph`` is not a Graph.
         ValueError: the graph has no labels, a mask is missing, or two masks have a node in common.
     """
-    _check_graph(graph)
+    checks.graph(graph)
     known = _known(graph)
     missing = [part for part in ("train", "valid", "test") if part not in graph.masks]
     if missing:
@@ -191,11 +192,6 @@ def public_split(graph: Graph) -> NodeSplit:
     if shared:
         raise ValueError(f"graph: {shared} nodes are in more than one of the masks train, valid and test")
     return NodeSplit(*(torch.nonzero(mask & known).flatten().to(graph.device) for mask in masks))
-
-
-def _check_graph(graph: Any) -> None:
-    if not isinstance(graph, Graph):
-        raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
 
 
 def _check_ratios(**ratios: Any) -> None:
