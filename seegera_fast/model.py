@@ -312,10 +312,9 @@ class SeeGera(nn.Module):
         Raises:
             TypeError, ValueError: the pairs are not integers, have another shape, or are out of range.
         """
-        pairs = arguments.integers("pairs", pairs, self.node_mean.first.weight.device)
+        pairs = arguments.integers("pairs", pairs, self.node_mean.first.weight.device, self.num_nodes)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
-        _check_range("pairs", pairs, self.num_nodes)
         embedding = self.embed(graph, seed)
         return torch.sigmoid(pair_products(embedding, pairs)).to(embedding.dtype)
 
@@ -337,11 +336,10 @@ class SeeGera(nn.Module):
             raise ValueError("feature_side: got False, and only a model with a feature side reconstructs features")
         graph = self._checked(graph)
         seed = checks.seed(seed, graph.device)
-        rows, cols = arguments.integers("rows", rows, graph.device), arguments.integers("cols", cols, graph.device)
+        rows = arguments.integers("rows", rows, graph.device, self.num_nodes)
+        cols = arguments.integers("cols", cols, graph.device, self.num_features)
         if rows.ndim != 1 or rows.shape != cols.shape:
             raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
-        _check_range("rows", rows, self.num_nodes)
-        _check_range("cols", cols, self.num_features)
         with self._evaluating():
             draws = self.config.num_importance_samples
             nodes, features = self.encode(graph.propagation, graph.features, draws, derive_seed(seed, Site.ENCODER))
@@ -446,8 +444,3 @@ def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.
     hidden = decoded.hidden
     entries = [(hidden[row] * by_feature[col]).sum(dim=2) for row, col in pieces(hidden, rows, cols)]
     return torch.cat(entries) if entries else hidden.new_zeros(0, hidden.shape[1])
-
-
-def _check_range(name: str, index: torch.Tensor, size: int) -> None:
-    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < size):
-        raise ValueError(f"{name}: got numbers from {int(index.min())} to {int(index.max())}, want 0 to {size - 1}")

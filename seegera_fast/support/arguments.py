@@ -180,8 +180,12 @@ def array(name: str, value: Any) -> np.ndarray:
         raise ValueError(f"{name}: got {type(value).__name__}, want an array of numbers ({error})") from None
 
 
-def integers(name: str, value: Any, device: torch.device) -> torch.Tensor:
-    """Converts integers to int64 on a device, because torch would take a uint8 or bool tensor for a mask."""
+def integers(name: str, value: Any, device: torch.device, below: int | None = None) -> torch.Tensor:
+    """Converts integers to int64 on a device, because torch would take a uint8 or bool tensor for a mask.
+
+    Args:
+        below: all must be from 0 to ``below - 1``; None: any.
+    """
     if isinstance(value, torch.Tensor):
         dense(name, value)
     try:
@@ -190,4 +194,9 @@ def integers(name: str, value: Any, device: torch.device) -> torch.Tensor:
         raise TypeError(f"{name}: got {type(value).__name__} that is no tensor of integers ({error})") from None
     if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
         raise TypeError(f"{name}: got {found.dtype}, want integers")
-    return found.to(torch.int64)
+    found = found.to(torch.int64)
+    if below is not None and found.numel():
+        low, high = int(found.min()), int(found.max())
+        if low < 0 or high >= below:
+            raise ValueError(f"{name}: got numbers from {low} to {high}, want 0 to {below - 1}")
+    return found
