@@ -10,12 +10,14 @@ from . import backends
 from .graph import Graph
 from .seeds import SlotSeed
 from .sparse_matrix import SparseMatrix
-from .support.arguments import FLOATING, MOST_DRAWS, non_negative, on_device
+from .support.arguments import FLOATING as FLOATING
+from .support.arguments import MOST_DRAWS, non_negative
 from .support.arguments import choice as choice
 from .support.arguments import dense as dense
 from .support.arguments import device as device
 from .support.arguments import dtype as dtype
 from .support.arguments import flag as flag
+from .support.arguments import on_device as on_device
 from .support.arguments import probability as probability
 from .support.arguments import shown as shown
 from .support.arguments import whole as whole

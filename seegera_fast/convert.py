@@ -236,9 +236,12 @@ def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
         dense(name, mask)
     else:
         mask = array(name, mask)
-    if str(mask.dtype).removeprefix("torch.") != "bool" or tuple(mask.shape) != (num_nodes,):
-        raise ValueError(f"{name}: got {mask.dtype} {tuple(mask.shape)}, want bool ({num_nodes},)")
-    return torch.as_tensor(mask)
+        if mask.dtype.kind not in "biuf":
+            raise TypeError(f"{name}: got values of type {mask.dtype}, want torch.bool")
+        mask = torch.as_tensor(mask)
+    if mask.dtype != torch.bool or tuple(mask.shape) != (num_nodes,):
+        raise ValueError(f"{name}: got {mask.dtype} {tuple(mask.shape)}, want torch.bool ({num_nodes},)")
+    return mask
 
 
 def node_attribute(g: Any, node: Any, key: str, argument: str) -> Any:

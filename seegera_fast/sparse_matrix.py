@@ -16,7 +16,8 @@ from .support.arguments import device as checked_device
 from .support.arguments import dtype as checked_dtype
 from .support.kept import Keeping, kept, lasting
 
-INDEX = (torch.int64,)
+# The dtypes of a matrix's vectors. The definitions take values of 16 bits, too.
+INDEX, VALUES = (torch.int64,), (*FLOATING, torch.float16, torch.bfloat16)
 LAYOUTS = ("auto", "sparse", "dense")
 
 
@@ -46,8 +47,9 @@ class SparseMatrix(Keeping):
         symmetric: bool = False,
         hollow: bool = False,
     ) -> None:
-        for part, tensor, dtypes in (("rowptr", rowptr, INDEX), ("col", col, INDEX), ("values", values, None)):
-            _check_vector(part, tensor, dtypes)
+        _check_vector("rowptr", rowptr, INDEX)
+        _check_vector("col", col, INDEX)
+        _check_vector("values", values, VALUES)
         if not isinstance(shape, (tuple, list)) or len(shape) != 2:
             raise TypeError(f"shape: got {shown(shape)}, want two ints")
         # The kernels read these three tensors as contiguous memory.
@@ -202,7 +204,7 @@ class SparseMatrix(Keeping):
     def _check_values(self, name: str, values: Any) -> None:
         """Checks that values fit the structure."""
         _check_vector(name, values, FLOATING)
-        if tuple(values.shape) != (self.nnz,) or values.device != self.device:
+        if values.shape != self.col.shape or values.device != self.device:
             raise ValueError(
                 f"{name}: got shape {tuple(values.shape)} on {values.device}, want ({self.nnz},) on {self.device}"
             )
@@ -233,7 +235,9 @@ class SparseMatrix(Keeping):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(f"{name}: got {shown(pair)}, want two tensors")
             for part in pair:
-                self._check_values(name, part)
+                # The constructor of a matrix checks the rest, which no step has the time to do twice.
+                if not isinstance(part, torch.Tensor) or part.is_nested or part.shape != self.col.shape:
+                    self._check_values(name, part)
         matrix = self._paired(*values)
         matrix.row_normalized = self._paired(*by_row)
         matrix.transposed.row_normalized = self.transposed._paired(*reversed(by_column))
@@ -382,15 +386,14 @@ def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *
     )
 
 
-def _check_vector(name: str, value: Any, dtypes: tuple[torch.dtype, ...] | None) -> None:
-    """Checks for a dense tensor of some dtypes (None: any floating-point one)."""
-    wanted = "a floating-point dtype" if dtypes is None else " or ".join(map(str, dtypes))
+def _check_vector(name: str, value: Any, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Checks for a dense vector of one of some dtypes."""
     if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name}: got {type(value).__name__}, want a torch.Tensor of {wanted}")
-    if value.layout != torch.strided or value.is_nested or value.is_quantized:
+        raise TypeError(f"{name}: got {type(value).__name__}, want {' or '.join(map(str, dtypes))}")
+    if value.layout is not torch.strided or value.is_nested:
         dense(name, value)
-    if value.dtype not in dtypes if dtypes else not value.is_floating_point():
-        raise TypeError(f"{name}: got {value.dtype}, want {wanted}")
+    if value.dtype not in dtypes:
+        raise TypeError(f"{name}: got {value.dtype}, want {' or '.join(map(str, dtypes))}")
     if value.ndim != 1:
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want one dimension")
 

@@ -558,7 +558,7 @@ def test_edge_weights_of_an_edge_index():
         (
             {"edge_index": [[0, 1], [1, 0]], "edge_weight": [[1.0], [2.0, 3.0]]},
             ValueError,
-            r"edge_weight: got rows of different lengths, want one weight per edge",
+            r"edge_weight: got list, want an array of numbers .*",
         ),
         (
             {"edge_index": np.array([[2**63 + 5], [0]], dtype=np.uint64)},

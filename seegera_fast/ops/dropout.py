@@ -48,7 +48,7 @@ def dropout(values: torch.Tensor, rate: float, seed: int | torch.Tensor) -> torc
         tensor([0., 2.])
     """
     checks.tensor("values", values, ndim=3)
-    checks.same_kind(values=values)
+    checks.on_device("values", values)
     rate = checks.probability("rate", rate)
     seed = checks.seed(seed, values.device)
     backend = backends.choose("dropout", values.device)

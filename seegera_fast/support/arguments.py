@@ -96,6 +96,8 @@ def non_negative(name: str, value: Any, wanted: str = "a number") -> float:
 
 
 def flag(name: str, value: Any) -> bool:
+    if value is True or value is False:
+        return value
     found = _plain(value)
     if not isinstance(found, bool):
         raise TypeError(f"{name}: got {shown(found)}, want True or False")
