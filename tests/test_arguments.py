@@ -596,8 +596,8 @@ def check(name, replaced, folder):
     if error is None:
         return
     refused = isinstance(error, (TypeError, ValueError))
-    # A value of the right kind may be refused by the name of another argument, whose size it does not fit.
-    same = all(isinstance(plain(value), type(arguments[argument])) for argument, value in values.items())
+    # With a value of the right kind, another argument may be named, whose size does not fit.
+    same = any(isinstance(plain(value), type(arguments[argument])) for argument, value in values.items())
     named = refused and names_one(str(error), arguments if same else values)
     # No path is wrong by its kind, and the reference leaves sizes to torch.
     elsewhere = isinstance(error, OSError) and {"path", "root"} & {*values}
