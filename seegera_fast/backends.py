@@ -18,6 +18,7 @@ import torch
 
 from .costs import Costs
 from .sparse_matrix import SparseMatrix
+from .support.arguments import choice
 
 
 @dataclass(eq=False)
@@ -210,7 +211,7 @@ def use_backend(backend: str) -> Iterator[None]:
             raises a RuntimeError that says why. No other backend is tried.
 
     Raises:
-        ValueError: an unknown name.
+        TypeError, ValueError: not a string, or an unknown name.
         RuntimeError: the backend is not available, with the reason.
 
     Example:
@@ -219,8 +220,7 @@ def use_backend(backend: str) -> Iterator[None]:
         >>> with sf.use_backend("reference"):
         ...     embedding = sf.SeeGera(graph, embedding_dim=8, hidden_dim=8).embed()
     """
-    if backend not in NAMED:
-        raise ValueError(f"backend: got {backend!r}, want one of {', '.join(map(repr, NAMED))}")
+    choice("backend", backend, NAMED)
     if NAMED[backend].missing is not None:
         raise RuntimeError(f"backend {backend!r} is not available: {NAMED[backend].missing}")
     block = _Forcing(NAMED[backend])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from . import checks
 from .graph import Graph
 from .objective import Output
 from .seeds import SeedSlots, derive_seed
@@ -27,6 +28,9 @@ class CapturedStep:
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model: got {type(model).__name__}, want a seegera_fast.SeeGera")
+        checks.graph(graph)
         self.model = model
         self._modules = list(model.modules())
         self._children = self._current_children()
@@ -81,8 +85,12 @@ class CapturedStep:
             The loss and its terms, computed before the weights change. Each call returns the same tensors.
 
         Raises:
+            TypeError, ValueError: an argument of a wrong kind or out of range.
             RuntimeError: the weights or the optimiser's state were moved after the recording.
         """
+        warmup = checks.probability("warmup", warmup, one=True)
+        if seed is not None:
+            seed = checks.whole("seed", seed, least=-(2**63), most=2**63 - 1)
         if self._current_children() != self._children or self._addresses() != self._recorded:
             raise RuntimeError("capture: weights or the optimizer's state lie elsewhere now, record the step anew")
         if seed is None:

@@ -15,6 +15,7 @@ import torch
 
 from .checkpoint_file import Course, State, read, write
 from .graph import Graph
+from .support import arguments
 from .support.atomic import Unwritable, alone, remove_unfinished, require_writable
 
 
@@ -45,14 +46,9 @@ class Checkpoint:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, (str, os.PathLike)):
-            raise TypeError(f"path: got {type(self.path).__name__}, want a path")
-        if isinstance(self.every, bool) or not isinstance(self.every, int):
-            raise TypeError(f"every: got {self.every!r}, want an int")
-        if self.every < 1:
-            raise ValueError(f"every: got {self.every}, want at least 1")
-        if not isinstance(self.resume, bool):
-            raise TypeError(f"resume: got {self.resume!r}, want True or False")
+        arguments.path("path", self.path)
+        object.__setattr__(self, "every", arguments.whole("every", self.every, least=1))
+        object.__setattr__(self, "resume", arguments.flag("resume", self.resume))
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -81,6 +77,8 @@ class Checkpoint:
 
     def save(self, state: State, course: Course) -> None:
         """Replaces the file. If that fails (a full disk), the earlier file is kept and a warning is given."""
+        if not isinstance(state, State):
+            raise TypeError(f"state: got {type(state).__name__}, want a State")
         try:
             write(Path(self.path), state, course.identity)
         except OSError as error:

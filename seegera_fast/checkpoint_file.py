@@ -12,7 +12,8 @@ import torch
 
 from .support import tensor_file
 from .support.atomic import written_aside
-from .support.json_fields import LONGEST_QUOTE, Fields, parse, quoted
+from .support.hints import LONGEST_QUOTE, quoted
+from .support.json_fields import Fields, parse
 from .support.tensor_file import TensorFile
 
 FORMAT = "seegera_fast.Checkpoint/1"

@@ -7,9 +7,20 @@ from typing import Any
 import torch
 
 from . import backends
-from .convert import FLOATING
+from .graph import Graph
 from .seeds import SlotSeed
 from .sparse_matrix import SparseMatrix
+from .support.arguments import FLOATING as FLOATING
+from .support.arguments import MOST_DRAWS, non_negative
+from .support.arguments import choice as choice
+from .support.arguments import dense as dense
+from .support.arguments import device as device
+from .support.arguments import dtype as dtype
+from .support.arguments import flag as flag
+from .support.arguments import on_device as on_device
+from .support.arguments import probability as probability
+from .support.arguments import shown as shown
+from .support.arguments import whole as whole
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -29,8 +40,8 @@ def tensor(
     """
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name}: got {type(value).__name__}, want a torch.Tensor")
-    if value.layout != torch.strided:
-        raise TypeError(f"{name}: got a tensor of layout {value.layout}, want a dense one")
+    if value.layout != torch.strided or value.is_nested:
+        dense(name, value)
     if value.dtype in HALF and half is not None:
         backend = backends.choose(half, value.device)
         if backend.name != "triton":
@@ -47,6 +58,11 @@ def tensor(
     ):
         sizes = ", ".join("any" if size is None else str(size) for size in shape)
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want [{sizes}]")
+
+
+def graph(value: Any) -> None:
+    if not isinstance(value, Graph):
+        raise TypeError(f"graph: got {type(value).__name__}, want a seegera_fast.Graph")
 
 
 def sparse(name: str, value: Any) -> None:
@@ -75,65 +91,53 @@ def same_kind(**operands: torch.Tensor | SparseMatrix | None) -> None:
                 raise TypeError(f"{name}: got {value.dtype} where {first_name} is {first.dtype}, want torch.float32")
         elif value.dtype != first.dtype:
             raise TypeError(f"{name}: got {value.dtype} where {first_name} is {first.dtype}, want one dtype")
+    on_device(first_name, first)
 
 
-def positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}: got {type(value).__name__}, want an int")
-    if value < 1:
-        raise ValueError(f"{name}: got {value}, want at least 1")
+def positive(name: str, value: Any) -> int:
+    return whole(name, value, least=1)
 
 
-def whole(name: str, value: Any, *, most: int | None = None) -> None:
-    """Checks for an int between 0 and ``most`` (None: no upper limit)."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}: got {type(value).__name__}, want an int")
-    if value < 0 or (most is not None and value > most):
-        raise ValueError(f"{name}: got {value}, want {'at least 0' if most is None else f'0 to {most}'}")
+def draws(name: str, value: Any) -> int:
+    return whole(name, value, least=1, most=MOST_DRAWS)
 
 
-def probability(name: str, value: Any, *, one: bool = False) -> None:
-    """Checks for a number in [0, 1), or in [0, 1] with ``one=True``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name}: got {type(value).__name__}, want a number")
-    if not (0 <= value < 1 or (one and value == 1)):
-        raise ValueError(f"{name}: got {value}, want a number in [0, 1{']' if one else ')'}")
-
-
-def choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name}: got {value!r}, want one of {', '.join(map(repr, choices))}")
-
-
-def seed(value: Any, device: torch.device | None) -> None:
+def seed(value: Any, device: torch.device | None) -> int | torch.Tensor | SlotSeed:
     """Checks for a 64-bit int, the seed of a slot, or an int64 tensor of one element on the device (None: any)."""
     if isinstance(value, SlotSeed):
-        return
-    if isinstance(value, torch.Tensor):
-        if value.dtype != torch.int64 or value.numel() != 1:
-            raise TypeError(f"seed: got {value.dtype} {tuple(value.shape)}, want an int or one torch.int64 element")
-        # The device "cuda" without an index stands for any GPU.
-        if device is not None and (
-            value.device.type != device.type or (device.index is not None and (value.device.index or 0) != device.index)
-        ):
-            raise ValueError(f"seed: is on {value.device}, want {device} or an int")
-    elif isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"seed: got {type(value).__name__}, want an int or one torch.int64 element")
-    elif not -(2**63) <= value < 2**63:
-        raise ValueError(f"seed: got {value}, want a number of 64 bits (-2^63 to 2^63 - 1)")
+        return value
+    if not isinstance(value, torch.Tensor):
+        value = whole("seed", value, least=None, wanted="an int or one torch.int64 element")
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"seed: got {shown(value)}, want a number of 64 bits (-2^63 to 2^63 - 1)")
+        return value
+    if value.dtype != torch.int64 or value.is_nested or value.numel() != 1:
+        got = "a nested tensor" if value.is_nested else f"{value.dtype} {tuple(value.shape)}"
+        raise TypeError(f"seed: got {got}, want an int or one torch.int64 element")
+    # The device "cuda" without an index stands for any GPU.
+    if device is not None and (
+        value.device.type != device.type or (device.index is not None and (value.device.index or 0) != device.index)
+    ):
+        raise ValueError(f"seed: is on {value.device}, want {device} or an int")
+    dense("seed", value)
+    return value
 
 
-def weight(name: str, value: Any) -> None:
+def weight(name: str, value: Any) -> float | torch.Tensor:
     """Checks for a non-negative factor: a number, or a tensor of one element, whose value is not read."""
-    if isinstance(value, torch.Tensor):
-        if value.numel() != 1:
-            raise ValueError(f"{name}: got shape {tuple(value.shape)}, want a number or one element")
-        if value.dtype == torch.bool or value.is_complex():
-            raise TypeError(f"{name}: got {value.dtype}, want a real number")
-    elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name}: got {type(value).__name__}, want a number or a tensor of one element")
-    elif not 0 <= value < float("inf"):
-        raise ValueError(f"{name}: got {value}, want a finite number of 0 or above")
+    if not isinstance(value, torch.Tensor):
+        return non_negative(name, value, "a number or a tensor of one element")
+    dense(name, value)
+    if value.numel() != 1:
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want a number or one element")
+    if value.dtype == torch.bool or value.is_complex():
+        raise TypeError(f"{name}: got {value.dtype}, want a real number")
+    return value
+
+
+def rate(name: str, value: Any) -> float | torch.Tensor:
+    """Checks for a number in [0, 1], or a tensor of one element, whose value is not read."""
+    return weight(name, value) if isinstance(value, torch.Tensor) else probability(name, value, one=True)
 
 
 def draws_of(name: str, value: Any, like: torch.Tensor) -> None:
@@ -150,14 +154,14 @@ def one_element(value: float | torch.Tensor, device: torch.device) -> torch.Tens
     return torch.full((1,), value, dtype=torch.float64, device=device)
 
 
-def negatives(value: Any, available: int) -> None:
+def negatives(value: Any, available: int) -> int | str:
     """Checks for "all" or a number of non-edges to draw."""
-    if value == "all":
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f'negatives: got {value!r}, want "all" or an int')
-    if not 1 <= value <= available:
-        raise ValueError(f'negatives: got {value}, want "all" or 1 to {available}, the number of non-edges')
+    if isinstance(value, str) and value == "all":
+        return value
+    found = whole("negatives", value, least=None, wanted='"all" or an int')
+    if not 1 <= found <= available:
+        raise ValueError(f'negatives: got {shown(found)}, want "all" or 1 to {available}, the number of non-edges')
+    return found
 
 
 def mixture(z: Any, means: Any, log_var: Any) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .ops.feature_likelihood import LIKELIHOODS
+from .support import arguments
 from .support.hints import nearest
 
 _CHOICES = {
@@ -16,9 +17,14 @@ _CHOICES = {
     "mixture": ("per_node", "joint"),
     "scaling": ("mean", "sum"),
 }
-
 # A step holds J and K draws of every row at once, so many more of them are a mistake.
 MOST_DRAWS = 2**16
+# The least and the largest value of an int; those of fields that are not named here are 1 and MOST_INT.
+_LIMITS = {
+    "noise_dim": (0, arguments.MOST_INT),
+    "num_mixture_samples": (0, MOST_DRAWS),
+    "num_importance_samples": (1, MOST_DRAWS),
+}
 
 
 @dataclass(frozen=True)
@@ -83,29 +89,9 @@ class SeeGeraConfig:
     feature_side: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"{name}: got {value!r}, want one of {', '.join(map(repr, choices))}")
-        least = {"noise_dim": 0, "num_mixture_samples": 0}
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int":
-                most = MOST_DRAWS if field.name.endswith("_samples") else 2**31 - 1
-                _check_int(field.name, value, least.get(field.name, 1), most)
-            elif field.type == "bool" and not isinstance(value, bool):
-                raise TypeError(f"{field.name}: got {value!r}, want True or False")
-            elif field.type == "float":
-                if isinstance(value, bool) or not isinstance(value, (int, float)):
-                    raise TypeError(f"{field.name}: got {value!r}, want a number")
-                if not (0 <= value < 1 or (field.name == "noise_prob" and value == 1)):
-                    end = "]" if field.name == "noise_prob" else ")"
-                    raise ValueError(f"{field.name}: got {value}, want a number in [0, 1{end}")
-        if isinstance(self.negatives, str):
-            if self.negatives not in ("all", "edges"):
-                raise ValueError(f'negatives: got {self.negatives!r}, want "all", "edges" or an int')
-        else:
-            _check_int("negatives", self.negatives, 1)
+            # A number of NumPy is kept as Python's, which can be written to a file. The class is frozen for others.
+            object.__setattr__(self, field.name, _checked(field.name, field.type, getattr(self, field.name)))
         if self.decoder == "inner_product" and LIKELIHOODS[self.likelihood].has_log_var:
             raise ValueError(
                 f'likelihood: got "{self.likelihood}" with decoder "inner_product", which has no variances'
@@ -114,15 +100,20 @@ class SeeGeraConfig:
             raise ValueError('feature_embeddings: got False with decoder "inner_product", which is made of them')
 
 
-def _check_int(name: str, value: Any, least: int, most: int = 2**31 - 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}: got {value!r}, want an int")
-    if value < least:
-        raise ValueError(f"{name}: got {value}, want at least {least}")
-    if value > most:
-        raise ValueError(
-            f"{name}: got {value}, want {'a number below 2^31' if most == 2**31 - 1 else f'at most {most}'}"
-        )
+def _checked(name: str, kind: str, value: Any) -> Any:
+    """The value of a field; ``kind`` is the field's type."""
+    if name in _CHOICES:
+        return arguments.choice(name, value, _CHOICES[name])
+    if kind == "bool":
+        return arguments.flag(name, value)
+    if kind == "float":
+        return arguments.probability(name, value, one=name == "noise_prob")
+    if name == "negatives" and isinstance(value, str):
+        if value not in ("all", "edges"):
+            raise ValueError(f'negatives: got {arguments.shown(value)}, want "all", "edges" or an int')
+        return value
+    least, most = _LIMITS.get(name, (1, arguments.MOST_INT))
+    return arguments.whole(name, value, least=least, most=most)
 
 
 def checked_fields(given: dict[str, Any], known: list[str]) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .entries import MOST_ROWS, to_numpy
-
-FLOATING = (torch.float32, torch.float64)
+from .entries import MOST_ROWS
+from .support.arguments import FLOATING as FLOATING
+from .support.arguments import array, dense, shown, whole
 
 # Limits of is_far_beyond.
 MANY_NODES, NODES_PER_EDGE = 2 * 10**6, 10
@@ -48,7 +48,7 @@ def edges_to_coo(
         edge_weight: ``[E]``; None: all 1.
         features: a matrix with a row per node, or None.
     """
-    index = edge_index.detach().cpu().numpy() if isinstance(edge_index, torch.Tensor) else np.asarray(edge_index)
+    index = array("edge_index", edge_index)
     if index.ndim != 2 or index.shape[0] != 2:
         raise ValueError(f"edge_index: got shape {tuple(index.shape)}, want [2, number of edges]")
     if index.size and index.dtype.kind not in "iu":
@@ -61,10 +61,8 @@ def edges_to_coo(
                 "without such gaps, or num_nodes"
             )
         num_nodes = highest + 1 if features is None else num_rows(features)
-    elif isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
-        raise TypeError(f"num_nodes: got {type(num_nodes).__name__}, want an int")
-    elif not 1 <= num_nodes <= MOST_ROWS:
-        raise ValueError(f"num_nodes: got {num_nodes}, want 1 to {MOST_ROWS}")
+    else:
+        num_nodes = whole("num_nodes", num_nodes, least=1, most=MOST_ROWS)
     outside = (index < 0) | (index >= num_nodes)
     if outside.any():
         raise ValueError(
@@ -75,12 +73,7 @@ def edges_to_coo(
     if edge_weight is None:
         weight = np.ones(index.shape[1])
     else:
-        if isinstance(edge_weight, torch.Tensor):
-            edge_weight = to_numpy(edge_weight.detach(), "edge_weight")
-        try:
-            weight = np.asarray(edge_weight).reshape(-1)
-        except ValueError:
-            raise ValueError("edge_weight: got rows of different lengths, want one weight per edge") from None
+        weight = array("edge_weight", edge_weight).reshape(-1)
         if weight.shape[0] != index.shape[1]:
             raise ValueError(f"edge_weight: got {weight.shape[0]} weights, want one per edge: {index.shape[1]}")
         if weight.dtype.kind not in "buif":
@@ -90,7 +83,7 @@ def edges_to_coo(
             raise ValueError("edge_weight: got NaN or infinity, want finite weights")
         if weight.size and weight.min() < 0:
             raise ValueError(f"edge_weight: got a negative weight ({weight.min()}), want weights of 0 and above")
-    return matrix_of_edges(*index, weight, int(num_nodes))
+    return matrix_of_edges(*index, weight, num_nodes)
 
 
 def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> scipy.sparse.coo_matrix:
@@ -144,23 +137,26 @@ def class_labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
     """Converts integers, or rows of scores, to class labels int64 ``[n]``."""
     if labels is None:
         return None
-    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    if array.ndim == 2 and array.shape[1] > 0:
+    found = array("labels", labels)
+    if found.ndim == 2 and found.shape[1] > 0 and found.dtype.kind in "biuf":
         # A row of zeros has no label.
-        array = array[:, 0] if array.shape[1] == 1 else np.where(array.any(axis=1), array.argmax(axis=1), -1)
-    if array.ndim != 1 or array.shape[0] != num_nodes:
-        raise ValueError(f"labels: got shape {tuple(array.shape)}, want one label per node: [{num_nodes}]")
-    whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all()
-    if array.dtype.kind not in "iub" and not whole:
-        raise TypeError(f"labels: got values of type {array.dtype}, want integers")
-    if array.size and not -(2**63) <= int(array.min()) <= int(array.max()) < 2**63:
-        raise ValueError(f"labels: got {array.min()} to {array.max()}, want integers of 64 bits")
-    return torch.from_numpy(array.astype(np.int64))
+        found = found[:, 0] if found.shape[1] == 1 else np.where(found.any(axis=1), found.argmax(axis=1), -1)
+    if found.ndim != 1 or found.shape[0] != num_nodes:
+        raise ValueError(f"labels: got shape {tuple(found.shape)}, want one label per node: [{num_nodes}]")
+    integral = found.dtype.kind == "f" and np.isfinite(found).all() and (found == np.round(found)).all()
+    if found.dtype.kind not in "iub" and not integral:
+        raise TypeError(f"labels: got values of type {found.dtype}, want integers")
+    if found.dtype.kind in "uf" and found.size and (found.min() < -(2.0**63) or found.max() >= 2.0**63):
+        raise ValueError(f"labels: got numbers from {found.min()} to {found.max()}, want numbers of 64 bits")
+    return torch.from_numpy(found.astype(np.int64))
 
 
 def num_rows(features: Any) -> int:
     """The number of rows of a matrix of any kind."""
-    shape = np.shape(features)
+    try:
+        shape = np.shape(features)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"features: got {type(features).__name__}, want a matrix ({error})") from None
     if not shape:
         raise TypeError(f"features: got {type(features).__name__}, want a matrix with a row per node")
     return int(shape[0])
@@ -168,16 +164,23 @@ def num_rows(features: Any) -> int:
 
 def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
     """Checks for a boolean vector ``[n]`` and copies it to a tensor."""
-    tensor = mask.clone() if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
-    if tensor.dtype != torch.bool or tuple(tensor.shape) != (num_nodes,):
-        raise ValueError(f"masks[{key!r}]: got {tensor.dtype} {tuple(tensor.shape)}, want torch.bool ({num_nodes},)")
-    return tensor
+    name = f"masks[{key!r}]"
+    if isinstance(mask, torch.Tensor):
+        dense(name, mask)
+    else:
+        mask = array(name, mask)
+        if mask.dtype.kind not in "biuf":
+            raise TypeError(f"{name}: got values of type {mask.dtype}, want torch.bool")
+        mask = torch.from_numpy(mask)
+    if mask.dtype != torch.bool or tuple(mask.shape) != (num_nodes,):
+        raise ValueError(f"{name}: got {mask.dtype} {tuple(mask.shape)}, want torch.bool ({num_nodes},)")
+    return mask.clone()
 
 
 def node_attribute(g: Any, node: Any, key: str, argument: str) -> Any:
     """An attribute of a node of a networkx graph."""
     if key not in g.nodes[node]:
-        raise ValueError(f"{argument}: node {node!r} has no attribute {key!r}")
+        raise ValueError(f"{argument}: node {node!r} has no attribute {shown(key)}")
     return g.nodes[node][key]
 
 

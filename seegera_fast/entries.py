@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from .support.arguments import dense, on_device
 from .support.hints import quoted
 
 INTEGER_KINDS = "iu"
@@ -67,9 +68,9 @@ def _coo_of_dense(array: np.ndarray, name: str) -> scipy.sparse.coo_matrix:
 
 
 def _coo_of_tensor(tensor: torch.Tensor, name: str) -> scipy.sparse.coo_matrix:
-    if tensor.is_meta or tensor.is_nested:
-        kind = "meta" if tensor.is_meta else "nested"
-        raise TypeError(f"{name}: got a {kind} tensor, want a dense or a sparse tensor with values")
+    on_device(name, tensor)
+    if tensor.is_nested or tensor.layout == torch.strided:
+        dense(name, tensor)
     shape, layout = tuple(tensor.shape), tensor.layout
     if layout == torch.strided:
         return _coo_of_dense(to_numpy(tensor, name), name)

@@ -10,7 +10,6 @@ import scipy.sparse
 import torch
 
 from .convert import (
-    FLOATING,
     boolean_mask,
     class_labels,
     edges_to_coo,
@@ -20,6 +19,7 @@ from .convert import (
 )
 from .entries import to_coo
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
+from .support import arguments
 from .support.kept import Keeping, kept, lasting
 
 
@@ -67,8 +67,13 @@ class Graph(Keeping):
         name: str = "graph",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if dtype not in FLOATING:
-            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        arguments.dtype("dtype", dtype)
+        arguments.text("name", name)
+        weighted = arguments.flag("weighted", weighted)
+        if masks is not None and not isinstance(masks, Mapping):
+            raise TypeError(f"masks: got {arguments.shown(masks)}, want a mapping of names to boolean vectors")
+        for key in masks or ():
+            arguments.text("masks", key)
         coo = to_coo(adjacency, "adjacency")
         if coo.shape[0] != coo.shape[1]:
             raise ValueError(f"adjacency: got shape {coo.shape[0]} x {coo.shape[1]}, want a square matrix")
@@ -150,6 +155,11 @@ class Graph(Keeping):
             >>> sf.Graph.from_pyg(data, name="path")
             Graph('path': 3 nodes, 2 edges, 4 features, torch.float32, cpu)
         """
+        for attribute in ("edge_index", "num_nodes"):
+            if not hasattr(data, attribute):
+                raise TypeError(
+                    f"data: got {type(data).__name__} without {attribute}, want a torch_geometric.data.Data"
+                )
         masks = {
             key: getattr(data, attribute)
             for key, attribute in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask"))
@@ -182,6 +192,8 @@ class Graph(Keeping):
         """
         import networkx
 
+        if not isinstance(g, networkx.Graph):
+            raise TypeError(f"g: got {arguments.shown(g)}, want a networkx.Graph")
         if isinstance(features, str):
             features = np.asarray([node_attribute(g, node, features, "features") for node in g.nodes])
         if isinstance(labels, str):
@@ -256,14 +268,11 @@ class Graph(Keeping):
     @lasting
     def with_edges(self, edges: torch.Tensor) -> Graph:
         """The graph with only the edges ``[m, 2]``, rows of :meth:`edges`. Features and labels are shared."""
-        chosen = torch.as_tensor(edges, device=self.device)
+        chosen = arguments.integers("edges", edges, self.device)
         if chosen.numel() == 0:
             chosen = chosen.new_empty(0, 2)
-        elif chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
-            raise TypeError(f"edges: got {chosen.dtype}, want integers")
         elif chosen.ndim != 2 or chosen.shape[1] != 2:
             raise ValueError(f"edges: got shape {tuple(chosen.shape)}, want [m, 2]")
-        chosen = chosen.to(torch.int64)
         low, high = chosen.min(dim=1).values, chosen.max(dim=1).values
         every = self.edges()
         # A number outside 0 .. n - 1 would give the key of another pair.

@@ -21,7 +21,7 @@ from .objective import Output, Posterior, Targets, bound
 from .ops.feature_likelihood import LIKELIHOODS
 from .seeds import Site, derive_seed
 from .sparse_matrix import SparseMatrix
-from .support import tensor_file
+from .support import arguments, tensor_file
 from .support.atomic import written_aside
 from .support.kept import lasting
 from .support.pieces import pieces
@@ -61,11 +61,12 @@ class SeeGera(nn.Module):
     @lasting
     def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
         super().__init__()
-        if not isinstance(graph, Graph):
-            raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f"seed: got {seed!r}, want an int")
-        checks.seed(seed, None)
+        checks.graph(graph)
+        if config is not None and not isinstance(config, SeeGeraConfig):
+            raise TypeError(f"config: got {checks.shown(config)}, want a seegera_fast.SeeGeraConfig")
+        if isinstance(seed, torch.Tensor):
+            raise TypeError("seed: got a tensor, want an int")
+        seed = checks.seed(seed, None)
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         config = replace(config or SeeGeraConfig(), **options)
         self._begin(config, seed, graph.num_nodes, graph.num_features)
@@ -138,8 +139,7 @@ class SeeGera(nn.Module):
             if graph is None:
                 raise ValueError("graph: got none, and the model was loaded without one")
         elif graph is not self._graph:
-            if not isinstance(graph, Graph):
-                raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+            checks.graph(graph)
             if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
                 raise ValueError(
                     f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
@@ -161,13 +161,12 @@ class SeeGera(nn.Module):
 
         Raises:
             TypeError, ValueError: a graph of other sizes, "bernoulli" with features outside [0, 1], too many negatives,
-                or a seed of another kind.
+                or a seed or a factor of another kind or out of range.
         """
         graph = self._checked(graph)
         self._check_targets(graph)
-        if seed is None:
-            seed = derive_seed(self.seed, self.next_step())
-        checks.seed(seed, graph.device)
+        warmup = checks.rate("warmup", warmup)
+        seed = derive_seed(self.seed, self.next_step()) if seed is None else checks.seed(seed, graph.device)
         config = self.config
         propagation, features, visible_edges = graph.propagation, graph.features, graph.num_edges
         if self.training:
@@ -220,8 +219,15 @@ class SeeGera(nn.Module):
     def encode(
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, seed: int | torch.Tensor
     ) -> tuple[Posterior, Posterior | None]:
-        """Draws psi for the nodes and, with a feature side, for the features (Eq. psi_1, psi_2, cor)."""
-        return self._encode(propagation, features, num_draws, self._dropout, seed)
+        """Draws psi for the nodes and, with a feature side, for the features (Eq. psi_1, psi_2, cor).
+
+        Raises:
+            TypeError, ValueError: an argument of a wrong kind, size or range.
+        """
+        checks.sparse("features", features)
+        if features.shape != (self.num_nodes, self.num_features):
+            raise ValueError(f"features: got shape {features.shape}, want ({self.num_nodes}, {self.num_features})")
+        return self._encode(propagation, features, num_draws, self._dropout, checks.seed(seed, features.device))
 
     @property
     def _dropout(self) -> float:
@@ -289,7 +295,7 @@ class SeeGera(nn.Module):
     def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
         """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout."""
         graph = self._checked(graph)
-        checks.seed(seed, graph.device)
+        seed = checks.seed(seed, graph.device)
         with torch.no_grad():
             draws = self.config.num_importance_samples
             return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)
@@ -302,10 +308,9 @@ class SeeGera(nn.Module):
         Raises:
             TypeError, ValueError: the pairs are not integers, have another shape, or are out of range.
         """
-        pairs = _integers("pairs", pairs, self.node_mean.first.weight.device)
+        pairs = arguments.integers("pairs", pairs, self.node_mean.first.weight.device, self.num_nodes)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
-        _check_range("pairs", pairs, self.num_nodes)
         embedding = self.embed(graph, seed)
         return torch.sigmoid(pair_products(embedding, pairs)).to(embedding.dtype)
 
@@ -326,12 +331,11 @@ class SeeGera(nn.Module):
         if not self.config.feature_side:
             raise ValueError("feature_side: got False, and only a model with a feature side reconstructs features")
         graph = self._checked(graph)
-        checks.seed(seed, graph.device)
-        rows, cols = _integers("rows", rows, graph.device), _integers("cols", cols, graph.device)
+        seed = checks.seed(seed, graph.device)
+        rows = arguments.integers("rows", rows, graph.device, self.num_nodes)
+        cols = arguments.integers("cols", cols, graph.device, self.num_features)
         if rows.ndim != 1 or rows.shape != cols.shape:
             raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
-        _check_range("rows", rows, self.num_nodes)
-        _check_range("cols", cols, self.num_features)
         # The model stays in its mode: other threads may use it.
         with torch.no_grad():
             draws, encoder_seed = self.config.num_importance_samples, derive_seed(seed, Site.ENCODER)
@@ -348,9 +352,11 @@ class SeeGera(nn.Module):
             path: a file, which appears once it is complete; or a binary file that is open for writing.
 
         Raises:
+            TypeError: ``path`` is neither.
             OSError: the file can't be written; the message names it.
         """
-        with written_aside(pathlib.Path(path)) if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
+        opened = hasattr(path, "write")
+        with nullcontext(path) if opened else written_aside(pathlib.Path(arguments.path("path", path))) as file:
             sizes = self.num_nodes, self.num_features
             model_file.write(file, self.config, self.seed, sizes, self.state_dict())
 
@@ -366,10 +372,15 @@ class SeeGera(nn.Module):
             device: the device of the weights, if no graph is given; with a graph, the graph's device is taken.
 
         Raises:
+            TypeError: an argument of a wrong kind.
             FileNotFoundError: there is no such file.
             ValueError: the file was not written by :meth:`save`, has NaN or infinite weights, or a number of draws that
                 the memory can't hold, or the graph has other sizes. The message names the file and what is wrong in it.
         """
+        path = arguments.path("path", path)
+        if graph is not None:
+            checks.graph(graph)
+        device = arguments.device("device", device)
         try:
             with tensor_file.opened(pathlib.Path(path)) as file:
                 header = model_file.read_header(file)
@@ -408,19 +419,3 @@ def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.
     hidden = decoded.hidden
     entries = [(hidden[row] * by_feature[col]).sum(dim=2) for row, col in pieces(hidden, rows, cols)]
     return torch.cat(entries) if entries else hidden.new_zeros(0, hidden.shape[1])
-
-
-def _integers(name: str, index: Any, device: torch.device) -> torch.Tensor:
-    """Converts node or feature numbers to int64, because torch would take a uint8 or bool tensor for a mask."""
-    try:
-        index = torch.as_tensor(index, device=device)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise TypeError(f"{name}: got {type(index).__name__} that is no tensor of integers ({error})") from None
-    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-        raise TypeError(f"{name}: got {index.dtype}, want integers")
-    return index.to(torch.int64)
-
-
-def _check_range(name: str, index: torch.Tensor, size: int) -> None:
-    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < size):
-        raise ValueError(f"{name}: got numbers from {int(index.min())} to {int(index.max())}, want 0 to {size - 1}")

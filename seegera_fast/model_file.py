@@ -14,7 +14,8 @@ import torch
 from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
 from .support import tensor_file
-from .support.json_fields import Fields, parse, quoted
+from .support.hints import quoted
+from .support.json_fields import Fields, parse
 from .support.report import readable_bytes
 
 FORMAT = "seegera_fast.SeeGera/1"

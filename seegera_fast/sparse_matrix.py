@@ -9,11 +9,16 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .convert import FLOATING, check_fits, edges_to_coo, simple
+from .convert import check_fits, edges_to_coo, simple
 from .entries import checked_structure, to_csr
 from .sampling import NonEdges
+from .support.arguments import FLOATING, choice, dense, flag, shown, text, whole
+from .support.arguments import device as checked_device
+from .support.arguments import dtype as checked_dtype
 from .support.kept import Keeping, kept, lasting
 
+# The dtypes of a matrix's vectors. The definitions take values of 16 bits, too.
+INDEX, VALUES = (torch.int64,), (*FLOATING, torch.float16, torch.bfloat16)
 LAYOUTS = ("auto", "sparse", "dense")
 
 
@@ -28,9 +33,9 @@ class SparseMatrix(Keeping):
         symmetric: whether the matrix is known to equal its transpose, value for value.
         hollow: whether the matrix is known to have no entry on the diagonal.
 
-    The constructor does not check its arguments; :meth:`from_any` does, and so does unpickling. Properties such as the
-    transpose, the row numbers and ``row_normalized`` are computed at first use and then kept. So don't change the
-    tensors in place: :meth:`with_values` makes another matrix.
+    The constructor checks the kinds of its arguments, not the numbers in them; :meth:`from_any` does, and so does
+    unpickling. Properties such as the transpose, the row numbers and ``row_normalized`` are computed at first use and
+    then kept. So don't change the tensors in place: :meth:`with_values` makes another matrix.
     """
 
     def __init__(
@@ -43,13 +48,18 @@ class SparseMatrix(Keeping):
         symmetric: bool = False,
         hollow: bool = False,
     ) -> None:
+        _check_vector("rowptr", rowptr, INDEX)
+        _check_vector("col", col, INDEX)
+        _check_vector("values", values, VALUES)
+        if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+            raise TypeError(f"shape: got {shown(shape)}, want two ints")
         # The kernels read these three tensors as contiguous memory.
         self.rowptr = rowptr.contiguous()
         self.col = col.contiguous()
         self.values = values.contiguous()
-        self.shape = (int(shape[0]), int(shape[1]))
-        self.symmetric = symmetric
-        self.hollow = hollow
+        self.shape = (whole("shape", shape[0]), whole("shape", shape[1]))
+        self.symmetric = flag("symmetric", symmetric)
+        self.hollow = flag("hollow", hollow)
         self._transposed: SparseMatrix | None = None
         # A transpose refers weakly to the matrix that it was made from. With strong references in both directions, the
         # memory of both would be freed only when the garbage collector finds the cycle, not after the training step.
@@ -137,10 +147,9 @@ class SparseMatrix(Keeping):
         """The same matrix with the layout "auto", "sparse" or "dense"; its tensors are shared.
 
         Raises:
-            ValueError: an unknown layout.
+            TypeError, ValueError: not a string, or an unknown layout.
         """
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout: got {layout!r}, want one of {', '.join(map(repr, LAYOUTS))}")
+        choice("layout", layout, LAYOUTS)
         matrix = SparseMatrix(
             self.rowptr, self.col, self.values, self.shape, symmetric=self.symmetric, hollow=self.hollow
         )
@@ -190,13 +199,7 @@ class SparseMatrix(Keeping):
         Raises:
             TypeError, ValueError: values of another shape, dtype or device.
         """
-        if not isinstance(values, torch.Tensor) or values.dtype not in FLOATING:
-            got = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
-            raise TypeError(f"values: got {got}, want torch.float32 or torch.float64")
-        if tuple(values.shape) != (self.nnz,) or values.device != self.device:
-            raise ValueError(
-                f"values: got shape {tuple(values.shape)} on {values.device}, want ({self.nnz},) on {self.device}"
-            )
+        self._check_values("values", values)
         matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
         matrix._layout = self._layout
         matrix._share(self, "row")
@@ -204,6 +207,14 @@ class SparseMatrix(Keeping):
             matrix._share(self, "order")
             matrix._share_transposed(self._transposed, values[self.order])
         return matrix
+
+    def _check_values(self, name: str, values: Any) -> None:
+        """Checks that values fit the structure."""
+        _check_vector(name, values, FLOATING)
+        if values.shape != self.col.shape or values.device != self.device:
+            raise ValueError(
+                f"{name}: got shape {tuple(values.shape)} on {values.device}, want ({self.nnz},) on {self.device}"
+            )
 
     @lasting
     def with_ones(self) -> SparseMatrix:
@@ -223,7 +234,17 @@ class SparseMatrix(Keeping):
             values: the values ``[nnz]`` in the order of this matrix, and in the order of its transpose.
             by_row: the same two for :attr:`row_normalized`.
             by_column: the same two for the matrix with each column divided by the sum of its absolute values.
+
+        Raises:
+            TypeError, ValueError: not two tensors each, or values of another shape, dtype or device.
         """
+        for name, pair in (("values", values), ("by_row", by_row), ("by_column", by_column)):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"{name}: got {shown(pair)}, want two tensors")
+            for part in pair:
+                # The constructor of a matrix checks the rest, which no step has the time to do twice.
+                if not isinstance(part, torch.Tensor) or part.is_nested or part.shape != self.col.shape:
+                    self._check_values(name, part)
         matrix = self._paired(*values)
         matrix.row_normalized = self._paired(*by_row)
         matrix.transposed.row_normalized = self.transposed._paired(*reversed(by_column))
@@ -241,11 +262,14 @@ class SparseMatrix(Keeping):
         """The matrix on another device or with another dtype.
 
         Raises:
-            TypeError: a dtype other than torch.float32 and torch.float64.
-            ValueError: ``dtype`` can't hold a value, or the sum of the absolute values of a row or column.
+            TypeError: a dtype other than torch.float32 and torch.float64, or a device of a wrong kind.
+            ValueError: ``dtype`` can't hold a value, or the sum of the absolute values of a row or column; or this
+                machine has no such device.
         """
-        if dtype is not None and dtype not in FLOATING:
-            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        if dtype is not None:
+            checked_dtype("dtype", dtype)
+        if device is not None:
+            device = checked_device("device", device)
         if dtype not in (None, self.dtype) and not self._surely_fits(dtype):
             check_fits(to_csr(self, "values"), "values", dtype)
         values = self.values.to(device=device, dtype=dtype)
@@ -314,8 +338,8 @@ class SparseMatrix(Keeping):
             >>> sf.SparseMatrix.from_any(numpy.eye(3))
             SparseMatrix(3 x 3, nnz=3, torch.float32, cpu)
         """
-        if dtype not in FLOATING:
-            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        text("name", name)
+        checked_dtype("dtype", dtype)
         tiny = torch.finfo(dtype).tiny
         if (
             isinstance(matrix, SparseMatrix)
@@ -351,8 +375,7 @@ class SparseMatrix(Keeping):
             >>> sf.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]))
             SparseMatrix(3 x 3, nnz=4, torch.float32, cpu)
         """
-        if dtype not in FLOATING:
-            raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+        checked_dtype("dtype", dtype)
         device = edge_index.device if isinstance(edge_index, torch.Tensor) else None
         # No warning for a list of edges in one direction, unlike in Graph: the result is the same as for both.
         csr = simple(edges_to_coo(edge_index, num_nodes), weighted=False)
@@ -376,6 +399,18 @@ def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *
         symmetric=hollow,
         hollow=hollow,
     )
+
+
+def _check_vector(name: str, value: Any, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Checks for a dense vector of one of some dtypes."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: got {type(value).__name__}, want {' or '.join(map(str, dtypes))}")
+    if value.layout is not torch.strided or value.is_nested:
+        dense(name, value)
+    if value.dtype not in dtypes:
+        raise TypeError(f"{name}: got {value.dtype}, want {' or '.join(map(str, dtypes))}")
+    if value.ndim != 1:
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want one dimension")
 
 
 def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

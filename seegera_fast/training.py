@@ -20,6 +20,7 @@ from .graph import Graph
 from .model import SeeGera
 from .objective import term_names
 from .seeds import derive_seed
+from .support import arguments
 from .support.signals import stop_on_signals
 from .version import __version__
 
@@ -53,27 +54,25 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         least = {"epochs": 1, "warmup_epochs": 0, "patience": 0, "evaluate_every": 1, "evaluate_after": 0}
+        checked: dict[str, Any] = {}
         for name, minimum in least.items():
             value = getattr(self, name)
-            if name == "patience" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name}: got {value!r}, want an int{' or None' if name == 'patience' else ''}")
-            if value < minimum:
-                raise ValueError(f"{name}: got {value}, want at least {minimum}")
+            if name != "patience" or value is not None:
+                wanted = "an int or None" if name == "patience" else "an int"
+                checked[name] = arguments.whole(name, value, least=minimum, most=arguments.MOST_INT, wanted=wanted)
         for name in ("learning_rate", "weight_decay"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise TypeError(f"{name}: got {value!r}, want a number")
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}: got {value}, want a finite number, 0 or above")
+            checked[name] = arguments.non_negative(name, getattr(self, name))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def warmup(self, epoch: int) -> float:
         """The factor t of the regularising terms."""
-        return min(epoch / self.warmup_epochs, 1.0) if self.warmup_epochs else 1.0
+        epoch = arguments.whole("epoch", epoch)
+        return epoch / self.warmup_epochs if epoch < self.warmup_epochs else 1.0
 
     def evaluates(self, epoch: int) -> bool:
         """Whether the model is validated after this epoch."""
+        epoch = arguments.whole("epoch", epoch)
         due = epoch > self.evaluate_after and epoch % self.evaluate_every == 0
         return due or epoch == self.epochs
 
@@ -172,6 +171,7 @@ def train(
             trained then.
         OSError: the checkpoint can't be written, or another run is using it.
     """
+    seed = arguments.whole("seed", seed, least=None)
     run = _Run(model, config)
     # The checkpoint belongs to this run until its end, so that two runs don't write one file.
     with nullcontext() if checkpoint is None else checkpoint.kept():

@@ -147,8 +147,8 @@ def refuse(name: str, error: type[Exception], message: str, **changes: Any) -> R
 
 
 SEED_REFUSALS = [
-    refuse("seed of a fraction", TypeError, "seed: got float, want an int or one torch.int64 element", seed=0.5),
-    refuse("seed of a bool", TypeError, "seed: got bool, want an int or one torch.int64 element", seed=True),
+    refuse("seed of a fraction", TypeError, "seed: got 0.5, want an int or one torch.int64 element", seed=0.5),
+    refuse("seed of a bool", TypeError, "seed: got True, want an int or one torch.int64 element", seed=True),
     refuse("seed too large", ValueError, r"seed: got 9223372036854775808, want a number of 64 bits .*", seed=2**63),
     refuse("seed of int32", TypeError, r"seed: got torch.int32 \(1,\), want .*", seed=torch.ones(1, dtype=torch.int32)),
     refuse("seed of two", TypeError, r"seed: got torch.int64 \(2,\), want .*", seed=torch.tensor([1, 2])),
@@ -174,8 +174,8 @@ def probability_refusals(name: str, *, one: bool = False) -> list[Refusal]:
             refuse(f"{name} of {value}", ValueError, f"{name}: got {value}, {wanted}", **{name: value})
             for value in wrong
         ),
-        refuse(f"{name} of a string", TypeError, f"{name}: got str, want a number", **{name: "0.5"}),
-        refuse(f"{name} of a bool", TypeError, f"{name}: got bool, want a number", **{name: True}),
+        refuse(f"{name} of a string", TypeError, f"{name}: got '0.5', want a number", **{name: "0.5"}),
+        refuse(f"{name} of a bool", TypeError, f"{name}: got True, want a number", **{name: True}),
     ]
 
 
@@ -185,7 +185,7 @@ def weight_refusals(name: str) -> list[Refusal]:
         refuse(f"{name} below 0", ValueError, f"{name}: got -1.0, want a finite number of 0 or above", **{name: -1.0}),
         refuse(f"{name} infinite", ValueError, f"{name}: got inf, want a finite number .*", **{name: float("inf")}),
         refuse(f"{name} NaN", ValueError, f"{name}: got nan, want a finite number .*", **{name: float("nan")}),
-        refuse(f"{name} of a string", TypeError, f"{name}: got str, want a number or a tensor .*", **{name: "1"}),
+        refuse(f"{name} of a string", TypeError, f"{name}: got '1', want a number or a tensor .*", **{name: "1"}),
         refuse(
             f"{name} of two",
             ValueError,

@@ -208,9 +208,10 @@ def test_a_missing_library_leaves_the_results_as_they_are(monkeypatch, product, 
 # --- use_backend -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gpu", "", "CPU", None, 1, "numpy"])
+@pytest.mark.parametrize("name", ["gpu", "", "CPU", None, 1, "numpy", ["cpu"]])
 def test_an_unknown_backend(name):
-    with pytest.raises(ValueError, match=r"backend: got .*, want one of 'cpu', 'cuda', 'triton', 'reference'"):
+    error = ValueError if isinstance(name, str) else TypeError
+    with pytest.raises(error, match=r"backend: got .*, want one of 'cpu', 'cuda', 'triton', 'reference'"):
         use_backend(name).__enter__()
 
 

@@ -507,8 +507,8 @@ class TestLoad:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"name": 3}, "name: got int, want a string"),
-            ({"name": "cora", "root": 3}, "root: got int, want a path"),
+            ({"name": 3}, "name: got 3, want a string"),
+            ({"name": "cora", "root": 3}, "root: got 3, want a path"),
             ({"name": "digits", "dtype": torch.float16}, "dtype: got torch.float16"),
             ({"name": "digits", "dtype": "float32"}, "dtype: got 'float32'"),
         ],

@@ -76,7 +76,9 @@ def test_device_of_a_seed_tensor():
     seed = torch.tensor([3])
     assert ops.draw_noise(seed, 2, 1, 3).device == seed.device
     assert ops.draw_noise(seed, 2, 1, 3, device="cpu").device == seed.device
-    with pytest.raises(ValueError, match="seed: is on cpu, want meta or an int"):
+    with pytest.raises(ValueError, match="seed: is on meta, want cpu or an int"):
+        ops.draw_noise(seed.to("meta"), 2, 1, 3, device="cpu")
+    with pytest.raises(ValueError, match="device: got 'meta', want a device of this machine"):
         ops.draw_noise(seed, 2, 1, 3, device="meta")
 
 
@@ -84,10 +86,10 @@ REFUSALS = [
     *SEED_REFUSALS,
     *probability_refusals("prob", one=True),
     refuse("no rows", ValueError, "num_rows: got 0, want at least 1", num_rows=0),
-    refuse("no draws", ValueError, "num_draws: got 0, want at least 1", num_draws=0),
-    refuse("negative width", ValueError, "noise_dim: got -1, want at least 1", noise_dim=-1),
-    refuse("rows of a fraction", TypeError, "num_rows: got float, want an int", num_rows=2.0),
-    refuse("draws of a bool", TypeError, "num_draws: got bool, want an int", num_draws=True),
+    refuse("no draws", ValueError, "num_draws: got 0, want 1 to 16777216", num_draws=0),
+    refuse("negative width", ValueError, "noise_dim: got -1, want at least 0", noise_dim=-1),
+    refuse("rows of a fraction", TypeError, "num_rows: got 2.0, want an int", num_rows=2.0),
+    refuse("draws of a bool", TypeError, "num_draws: got True, want an int", num_draws=True),
 ]
 
 

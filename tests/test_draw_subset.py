@@ -101,11 +101,11 @@ def test_any_number_of_threads_and_compiled(column):
 
 REFUSALS = [
     *SEED_REFUSALS,
-    refuse("negative count", ValueError, "count: got -1, want at least 0", count=-1),
-    refuse("count of a fraction", TypeError, "count: got float, want an int", count=10.0),
+    refuse("negative count", ValueError, "count: got -1, want 0 to 1152921504606846976", count=-1),
+    refuse("count of a fraction", TypeError, "count: got 10.0, want an int", count=10.0),
     refuse("too many", ValueError, "chosen: got 11, want 0 to 10", chosen=11),
     refuse("negative number", ValueError, "chosen: got -1, want 0 to 10", chosen=-1),
-    refuse("number of a bool", TypeError, "chosen: got bool, want an int", chosen=True),
+    refuse("number of a bool", TypeError, "chosen: got True, want an int", chosen=True),
     refuse("stream", ValueError, "stream: got 'noise', want one of 'edges', 'entries'", stream="noise"),
 ]
 

@@ -181,7 +181,7 @@ REFUSALS = [
     refuse(
         "edge elsewhere", ValueError, "edge: is on meta and looped on cpu, want one device", edge=lambda t: t.to("meta")
     ),
-    refuse("edge of NumPy", ValueError, r"edge: got ndarray, want torch.int64 \(\d+,\), .*", edge=lambda t: t.numpy()),
+    refuse("edge of NumPy", TypeError, "edge: got ndarray, want a torch.int64 tensor, .*", edge=lambda t: t.numpy()),
     refuse(
         "not square",
         ValueError,
@@ -190,7 +190,7 @@ REFUSALS = [
     ),
     refuse("too many", ValueError, r"num_removed: got 10000, want 0 to \d+", num_removed=10000),
     refuse("negative", ValueError, r"num_removed: got -1, want 0 to \d+", num_removed=-1),
-    refuse("a fraction", TypeError, "num_removed: got float, want an int", num_removed=0.5),
+    refuse("a fraction", TypeError, "num_removed: got 0.5, want an int", num_removed=0.5),
 ]
 
 

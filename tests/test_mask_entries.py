@@ -139,7 +139,7 @@ REFUSALS = [
     *sparse_refusals("matrix"),
     refuse("too many", ValueError, r"num_removed: got 1000, want 0 to \d+", num_removed=1000),
     refuse("negative", ValueError, r"num_removed: got -1, want 0 to \d+", num_removed=-1),
-    refuse("a bool", TypeError, "num_removed: got bool, want an int", num_removed=True),
+    refuse("a bool", TypeError, "num_removed: got True, want an int", num_removed=True),
 ]
 
 

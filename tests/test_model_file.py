@@ -17,7 +17,7 @@ from tolerances import assert_same_bits
 
 import seegera_fast as sf
 from seegera_fast import tasks
-from seegera_fast.support import atomic, json_fields, tensor_file
+from seegera_fast.support import atomic, hints, tensor_file
 
 WIDTHS = {"embedding_dim": 4, "hidden_dim": 5}
 
@@ -320,9 +320,9 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
 
 
 def test_a_long_value_is_cut_in_the_message():
-    assert len(json_fields.quoted("x" * 10**6)) < 70
-    assert json_fields.quoted(10**5000) == "an int of more than 60 digits"
-    assert json_fields.quoted([0] * 10**6) == "a list of 1000000"
+    assert len(hints.quoted("x" * 10**6)) < 70
+    assert hints.quoted(10**5000) == "an int of more than 60 digits"
+    assert hints.quoted([0] * 10**6) == "a list of 1000000"
 
 
 # --- initial weights -------------------------------------------------------------------------------------------------

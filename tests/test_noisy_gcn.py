@@ -97,8 +97,8 @@ REFUSALS = [
         noise_weight=lambda t: t[:, 1:],
     ),
     refuse("length of the bias", ValueError, r"bias: got shape \(3,\), want \[4\]", bias=lambda t: t[1:]),
-    refuse("no draws", ValueError, "num_draws: got 0, want at least 1", num_draws=0),
-    refuse("draws of a fraction", TypeError, "num_draws: got float, want an int", num_draws=2.0),
+    refuse("no draws", ValueError, "num_draws: got 0, want 1 to 16777216", num_draws=0),
+    refuse("draws of a fraction", TypeError, "num_draws: got 2.0, want an int", num_draws=2.0),
     refuse("activation", ValueError, "activation: got 'gelu', want one of 'relu', 'tanh', 'none'", activation="gelu"),
     refuse(
         "two dtypes",

@@ -168,8 +168,8 @@ def test_splits_depend_on_the_seed_alone(split):
 @pytest.mark.parametrize(
     ("ratios", "error", "message"),
     [
-        ((-0.1, 0.1), ValueError, r"got -0.1, want a ratio in \[0, 1\)"),
-        ((0.1, 1.0), ValueError, r"got 1.0, want a ratio in \[0, 1\)"),
+        ((-0.1, 0.1), ValueError, r"got -0.1, want a number in \[0, 1\)"),
+        ((0.1, 1.0), ValueError, r"got 1.0, want a number in \[0, 1\)"),
         ((math.nan, 0.1), ValueError, "got nan"),
         ((0.6, 0.4), ValueError, "0.6 and .* 0.4, want ratios with a sum below 1"),
         ((0.7, 0.9), ValueError, "0.7 and .* 0.9, want ratios with a sum below 1"),
@@ -454,16 +454,16 @@ def test_presets_of_the_schedule_and_of_widths():
 
 
 def test_unknown_presets_name_the_nearest():
-    with pytest.raises(ValueError, match=r"preset: got 'citeseeer', which is not known; the nearest: citeseer"):
+    with pytest.raises(ValueError, match=r"name: got 'citeseeer', which is not known; the nearest: citeseer"):
         presets.load("link_prediction", "citeseeer")
     with pytest.raises(ValueError, match="task: got 'link_predict', which is not known; the nearest: link_prediction"):
         presets.load("link_predict", "cora")
     with pytest.raises(ValueError, match="variant: got 'correlated', which is not known; want one of v1, v2, v3"):
         presets.load("link_prediction", "cora", "correlated")
-    with pytest.raises(TypeError, match="preset: got int"):
+    with pytest.raises(TypeError, match="name: got 3"):
         presets.load("link_prediction", 3)
     # The table of what data sets have in common is no preset.
-    with pytest.raises(ValueError, match="preset: got 'common'"):
+    with pytest.raises(ValueError, match="name: got 'common'"):
         presets.load("link_prediction", "common")
 
 

@@ -11,6 +11,7 @@ import torch
 
 from ..graph import Graph
 from ..sparse_matrix import SparseMatrix
+from ..support import arguments
 from ..support.hints import nearest
 from .arrays import RawGraph
 from .digits import build_digits
@@ -157,7 +158,7 @@ def load(
         progress: show a bar on stderr for each download, if that is a terminal.
 
     Raises:
-        TypeError: ``name``, ``root`` or ``dtype`` is of a wrong kind.
+        TypeError: an argument is of a wrong kind.
         ValueError: an unknown name; a file that is refused or corrupt or does not fit the others; a download with a
             wrong SHA-256.
         FileNotFoundError: files are missing and ``download`` is False.
@@ -169,16 +170,16 @@ def load(
         >>> sf.datasets.load("digits")
         Graph('digits': 1797 nodes, 12339 edges, 64 features, torch.float32, cpu)
     """
-    if not isinstance(name, str):
-        raise TypeError(f"name: got {type(name).__name__}, want a string")
-    if root is not None and not isinstance(root, (str, os.PathLike)):
-        raise TypeError(f"root: got {type(root).__name__}, want a path")
-    if dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"dtype: got {dtype!r}, want torch.float32 or torch.float64")
+    arguments.text("name", name)
+    if root is not None:
+        arguments.path("root", root)
+    normalize_features = arguments.flag("normalize_features", normalize_features)
+    download, progress = arguments.flag("download", download), arguments.flag("progress", progress)
+    arguments.dtype("dtype", dtype)
     key = name.lower()
     data_set = DATA_SETS.get(key)
     if data_set is None:
-        raise ValueError(f"name: got {name!r}, which is no data set; {nearest(key, DATA_SETS)}")
+        raise ValueError(f"name: got {arguments.shown(name)}, which is no data set; {nearest(key, DATA_SETS)}")
     folder = data_root(root) / data_set.folder
     _provide(key, data_set, folder, download, progress)
     raw = data_set.read(folder)

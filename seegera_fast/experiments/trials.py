@@ -18,7 +18,8 @@ from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..environment import LIBRARIES, machine, versions
 from ..support.atomic import written_aside
-from ..support.json_fields import Fields, is_number, parse, quoted
+from ..support.hints import quoted
+from ..support.json_fields import Fields, is_number, parse
 from ..support.report import compact_json_text
 from ..tasks.common import settle
 from ..tasks.task import Task

@@ -92,8 +92,8 @@ def decoder_input(
     checks.tensor("z_features", z_features, shape=(features.shape[1], *z_nodes.shape[1:]))
     checks.tensor("weight", weight, shape=(2 * z_nodes.shape[2], None))
     checks.same_kind(z_nodes=z_nodes, z_features=z_features, weight=weight, features=features)
-    checks.probability("dropout", dropout)
-    checks.seed(seed, weight.device)
+    dropout = checks.probability("dropout", dropout)
+    seed = checks.seed(seed, weight.device)
     backend = backends.choose("decoder_input", weight.device)
     if backend is backends.REFERENCE:
         return reference.decoder_input(features, z_nodes, z_features, weight, dropout=dropout, seed=seed)

@@ -7,10 +7,12 @@ from typing import Any
 import torch
 
 from .. import backends, checks, reference
-from ..convert import FLOATING
 from ..reference.random import threshold
 from ..registry import Operator
 from ..seeds import seed_tensor
+
+# More would not fit into the memory of any machine, nor their number of bytes into 64 bits.
+MOST_NUMBERS = 2**60
 
 
 def _fake(seed, num_rows, num_draws, noise_dim, dtype):
@@ -58,14 +60,16 @@ def draw_noise(
         >>> noise.shape, noise.unique()
         (torch.Size([4, 2, 3]), tensor([0., 1.]))
     """
-    checks.seed(seed, None if device is None else torch.device(device))
-    checks.positive("num_rows", num_rows)
-    checks.positive("num_draws", num_draws)
-    if noise_dim != 0:
-        checks.positive("noise_dim", noise_dim)
-    checks.probability("prob", prob, one=True)
-    if dtype not in FLOATING:
-        raise TypeError(f"dtype: got {dtype}, want torch.float32 or torch.float64")
+    device = None if device is None else checks.device("device", device)
+    seed = checks.seed(seed, device)
+    num_rows = checks.positive("num_rows", num_rows)
+    num_draws = checks.draws("num_draws", num_draws)
+    noise_dim = checks.whole("noise_dim", noise_dim)
+    total = num_rows * num_draws * noise_dim
+    if total >= MOST_NUMBERS:
+        raise ValueError(f"num_rows, num_draws, noise_dim: got {checks.shown(total)} numbers in all, want below 2^60")
+    prob = checks.probability("prob", prob, one=True)
+    checks.dtype("dtype", dtype)
     seed = seed_tensor(seed, device)
     backend = backends.choose("draw_noise", seed.device)
     if backend is backends.REFERENCE:

@@ -55,8 +55,9 @@ def draw_subset(
         >>> int(sf.ops.draw_subset(0, count=10, chosen=3).sum())
         3
     """
-    checks.seed(seed, None if device is None else torch.device(device))
-    checks.whole("count", count)
-    checks.whole("chosen", chosen, most=count)
+    device = None if device is None else checks.device("device", device)
+    seed = checks.seed(seed, device)
+    count = checks.whole("count", count, most=2**60)
+    chosen = checks.whole("chosen", chosen, most=count)
     checks.choice("stream", stream, ("edges", "entries"))
     return draw(seed_tensor(seed, device), count, chosen, stream)

@@ -48,8 +48,9 @@ def dropout(values: torch.Tensor, rate: float, seed: int | torch.Tensor) -> torc
         tensor([0., 2.])
     """
     checks.tensor("values", values, ndim=3)
-    checks.probability("rate", rate)
-    checks.seed(seed, values.device)
+    checks.on_device("values", values)
+    rate = checks.probability("rate", rate)
+    seed = checks.seed(seed, values.device)
     backend = backends.choose("dropout", values.device)
     if backend is backends.REFERENCE:
         return reference.dropout(values, rate, seed)

@@ -6,7 +6,7 @@ import torch
 
 from .. import backends, checks, reference
 from ..costs import Costs
-from ..reference.feature_likelihood import KERNELS, LIKELIHOODS
+from ..reference.feature_likelihood import KERNELS, LIKELIHOODS, check_log_var
 from ..registry import Operator
 from ..sparse_matrix import SparseMatrix
 from ..transforms import wants_gradient
@@ -140,16 +140,11 @@ def feature_likelihood(
     shape = (hidden.shape[2], features.shape[1])
     checks.tensor("weight", weight, shape=(*leading, *shape), half="feature_likelihood")
     checks.choice("likelihood", likelihood, LIKELIHOODS)
-    if LIKELIHOODS[likelihood].has_log_var != (log_var_weight is not None):
-        others = " or ".join(f'"{name}"' for name, other in LIKELIHOODS.items() if other.has_log_var)
-        raise ValueError(
-            f"log_var_weight: got {'none' if log_var_weight is None else 'one'} with likelihood {likelihood!r}; it "
-            f"goes with {others} and only there"
-        )
+    check_log_var(likelihood, log_var_weight is not None)
     if log_var_weight is not None:
         checks.tensor("log_var_weight", log_var_weight, shape=shape, half="feature_likelihood")
     checks.same_kind(hidden=hidden, weight=weight, log_var_weight=log_var_weight, features=features)
-    checks.weight("pos_weight", pos_weight)
+    pos_weight = checks.weight("pos_weight", pos_weight)
     checks.choice("reduction", reduction, ("sum", "mean"))
     name = "feature_likelihood" if likelihood in KERNELS else f"feature_likelihood, {likelihood}"
     backend = backends.choose(name, hidden.device)

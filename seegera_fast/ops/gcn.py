@@ -95,8 +95,8 @@ def gcn(
     if bias is not None:
         checks.tensor("bias", bias, shape=(weight.shape[1],))
     checks.same_kind(hidden=hidden, weight=weight, bias=bias, propagation=propagation)
-    checks.probability("dropout", dropout)
-    checks.seed(seed, hidden.device)
+    dropout = checks.probability("dropout", dropout)
+    seed = checks.seed(seed, hidden.device)
     checks.choice("activation", activation, ACTIVATIONS)
     backend = backends.choose("gcn", hidden.device)
     if backend is backends.REFERENCE:

@@ -66,7 +66,7 @@ def importance_bound(
     checks.tensor("log_prior", log_prior, shape=tuple(log_likelihood.shape))
     checks.tensor("log_mixture", log_mixture, shape=tuple(log_likelihood.shape))
     checks.same_kind(log_likelihood=log_likelihood, log_prior=log_prior, log_mixture=log_mixture)
-    checks.weight("warmup", warmup)
+    warmup = checks.weight("warmup", warmup)
     backend = backends.choose("importance_bound", log_likelihood.device)
     if backend is backends.REFERENCE:
         return reference.importance_bound(log_likelihood, log_prior, log_mixture, warmup=warmup)

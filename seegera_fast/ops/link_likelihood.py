@@ -95,10 +95,11 @@ def link_likelihood(
     if not (adjacency.symmetric and adjacency.hollow):
         raise ValueError("adjacency: is not known to be symmetric without a diagonal, want graph.adjacency")
     checks.same_kind(z=z, adjacency=adjacency)
-    checks.weight("pos_weight", pos_weight)
+    pos_weight = checks.weight("pos_weight", pos_weight)
+    self_loops = checks.flag("self_loops", self_loops)
     checks.choice("reduction", reduction, ("sum", "mean"))
-    checks.seed(seed, z.device)
-    checks.negatives(negatives, adjacency.non_edge_count)
+    seed = checks.seed(seed, z.device)
+    negatives = checks.negatives(negatives, adjacency.non_edge_count)
     backend = backends.choose("link_likelihood", z.device)
     if backend is backends.REFERENCE:
         return reference.link_likelihood(

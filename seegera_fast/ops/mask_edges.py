@@ -52,14 +52,19 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
     num_nodes = looped.shape[0]
     if looped.shape[1] != num_nodes:
         raise ValueError(f"looped: got shape {looped.shape}, want a square matrix")
-    if not isinstance(edge, torch.Tensor) or edge.dtype != torch.int64 or tuple(edge.shape) != (looped.nnz,):
-        got = f"{edge.dtype} {tuple(edge.shape)}" if isinstance(edge, torch.Tensor) else type(edge).__name__
-        raise ValueError(f"edge: got {got}, want torch.int64 ({looped.nnz},), one per entry of looped")
+    if not isinstance(edge, torch.Tensor):
+        raise TypeError(f"edge: got {type(edge).__name__}, want a torch.int64 tensor, one number per entry of looped")
+    if edge.is_nested or edge.layout != torch.strided:
+        checks.dense("edge", edge)
+    if edge.dtype != torch.int64 or tuple(edge.shape) != (looped.nnz,):
+        raise ValueError(
+            f"edge: got {edge.dtype} {tuple(edge.shape)}, want torch.int64 ({looped.nnz},), one per entry of looped"
+        )
     if edge.device != looped.device:
         raise ValueError(f"edge: is on {edge.device} and looped on {looped.device}, want one device")
     num_edges = (looped.nnz - num_nodes) // 2
-    checks.whole("num_removed", num_removed, most=num_edges)
-    checks.seed(seed, looped.device)
+    num_removed = checks.whole("num_removed", num_removed, most=num_edges)
+    seed = checks.seed(seed, looped.device)
     seed = seed_tensor(seed, looped.device)
     backend = backends.choose("mask_edges", looped.device)
     if backend is backends.REFERENCE:

@@ -47,8 +47,8 @@ def mask_entries(matrix: SparseMatrix, num_removed: int, seed: int | torch.Tenso
         7
     """
     checks.sparse("matrix", matrix)
-    checks.whole("num_removed", num_removed, most=matrix.nnz)
-    checks.seed(seed, matrix.device)
+    num_removed = checks.whole("num_removed", num_removed, most=matrix.nnz)
+    seed = checks.seed(seed, matrix.device)
     seed = seed_tensor(seed, matrix.device)
     backend = backends.choose("mask_entries", matrix.device)
     if backend is backends.REFERENCE:

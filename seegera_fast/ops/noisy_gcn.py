@@ -94,10 +94,10 @@ def noisy_gcn(
     if bias is not None:
         checks.tensor("bias", bias, shape=(weight.shape[1],))
     checks.same_kind(weight=weight, noise_weight=noise_weight, bias=bias, features=features, propagation=propagation)
-    checks.positive("num_draws", num_draws)
-    checks.seed(seed, weight.device)
-    checks.probability("noise_prob", noise_prob, one=True)
-    checks.probability("dropout", dropout)
+    num_draws = checks.draws("num_draws", num_draws)
+    seed = checks.seed(seed, weight.device)
+    noise_prob = checks.probability("noise_prob", noise_prob, one=True)
+    dropout = checks.probability("dropout", dropout)
     checks.choice("activation", activation, ACTIVATIONS)
     backend = backends.choose("noisy_gcn", weight.device)
     if backend is backends.REFERENCE:

@@ -65,7 +65,7 @@ def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.
     checks.positive("mean's number of samples", mean.shape[1])
     checks.draws_of("log_var", log_var, mean)
     checks.same_kind(mean=mean, log_var=log_var)
-    checks.seed(seed, mean.device)
+    seed = checks.seed(seed, mean.device)
     backend = backends.choose("reparameterize", mean.device)
     if backend is backends.REFERENCE:
         return reference.reparameterize(mean, log_var, seed)

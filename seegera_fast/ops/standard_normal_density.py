@@ -54,6 +54,7 @@ def standard_normal_density(z: torch.Tensor) -> torch.Tensor:
         tensor([-11.0273, -11.0273])
     """
     checks.tensor("z", z, ndim=3)
+    checks.on_device("z", z)
     checks.positive("z's number of samples", z.shape[1])
     backend = backends.choose("standard_normal_density", z.device)
     if backend is backends.REFERENCE:

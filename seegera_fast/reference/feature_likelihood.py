@@ -62,9 +62,20 @@ LIKELIHOODS = {
 KERNELS = {"bernoulli": 0, "mse": 1, "gaussian": 2}
 
 
+def check_log_var(likelihood: str, given: bool) -> None:
+    """Checks that ``log_var_weight`` is given with the likelihoods that have variances, and only with them."""
+    if LIKELIHOODS[likelihood].has_log_var != given:
+        others = " or ".join(f'"{name}"' for name, other in LIKELIHOODS.items() if other.has_log_var)
+        raise ValueError(
+            f"log_var_weight: got {'one' if given else 'none'} with likelihood {likelihood!r}; it goes with {others} "
+            "and only there"
+        )
+
+
 def feature_likelihood(
     hidden, weight, features, *, likelihood="bernoulli", pos_weight=1.0, log_var_weight=None, reduction="sum"
 ) -> torch.Tensor:
+    check_log_var(likelihood, log_var_weight is not None)
     target = features.to_dense()
     pos_weight = factor(pos_weight, hidden)
 

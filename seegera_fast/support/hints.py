@@ -17,9 +17,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def quoted(value: Any) -> str:
-    """The value as Python writes it, cut where it is long."""
+    """What a message says of a value from a file: the value as Python writes it, cut where it is long."""
+    if isinstance(value, int) and abs(value) >= 10**LONGEST_QUOTE:
+        # Python refuses to write an int of very many digits.
+        return f"an int of more than {LONGEST_QUOTE} digits"
+    if isinstance(value, (dict, list)) and value:
+        # Not written, because it may be as large as the file.
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     try:
-        text = repr(value)
-    except (RecursionError, ValueError):  # nested too deeply, or an int of too many digits
+        text = repr(value[: LONGEST_QUOTE + 1] if isinstance(value, str) else value)
+    except (RecursionError, ValueError):  # nested too deeply, or an int of too many digits in it
         return f"a large {type(value).__name__}"
     return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
-LONGEST_QUOTE = 60
+from .hints import quoted
 
 
 def parse(text: str | bytes) -> Any:
@@ -38,18 +38,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"got the name {quoted(twice)} twice in one object")
     return content
-
-
-def quoted(value: Any) -> str:
-    """The value as Python writes it, cut where it is long."""
-    if isinstance(value, int) and abs(value) >= 10**LONGEST_QUOTE:
-        # Python refuses to write an int of very many digits.
-        return "an int of more than 60 digits"
-    if isinstance(value, (dict, list)) and value:
-        # Not written, because it may be as large as the file.
-        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    text = repr(value[: LONGEST_QUOTE + 1] if isinstance(value, str) else value)
-    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."
 
 
 class Fields:

@@ -19,7 +19,8 @@ from typing import IO, Any, NamedTuple
 
 import torch
 
-from .json_fields import Fields, parse, quoted
+from .hints import quoted
+from .json_fields import Fields, parse
 
 DTYPES = {
     "F64": torch.float64,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
+from ..support import arguments
 from .splits import NodeSplit
 
 # The gradient of the classifier is clipped to this norm.
@@ -34,16 +34,14 @@ class ClassifierConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int):
-            raise TypeError(f"classifier_epochs: got {self.epochs!r}, want an int")
-        if self.epochs < 1:
-            raise ValueError(f"classifier_epochs: got {self.epochs}, want at least 1")
-        for name, limit in (("learning_rate", math.inf), ("weight_decay", math.inf), ("dropout", 1.0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise TypeError(f"classifier_{name}: got {value!r}, want a number")
-            if not 0 <= value < limit:
-                raise ValueError(f"classifier_{name}: got {value}, want a number in [0, {limit})")
+        checked = {
+            "epochs": arguments.whole("classifier_epochs", self.epochs, least=1, most=arguments.MOST_INT),
+            "learning_rate": arguments.non_negative("classifier_learning_rate", self.learning_rate),
+            "weight_decay": arguments.non_negative("classifier_weight_decay", self.weight_decay),
+            "dropout": arguments.probability("classifier_dropout", self.dropout),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
 class Fit(NamedTuple):

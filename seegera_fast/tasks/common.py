@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
+from .. import checks
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..graph import Graph
@@ -61,6 +62,9 @@ def run(
     Raises:
         TypeError, ValueError, TrainingFailure, OSError: as in the task's function.
     """
+    seed, progress = checks.whole("seed", seed, least=None), checks.flag("progress", progress)
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+        raise TypeError(f"checkpoint: got {checks.shown(checkpoint)}, want a seegera_fast.Checkpoint")
     settings = resolve(task, graph, preset, variant, given, arguments=arguments)
     graph = normalized(graph, settings.task["normalize_features"])
     held_out = task.split(graph, seed, **arguments)
@@ -119,8 +123,7 @@ def resolve(
         TypeError: a field of a wrong kind, or an unknown field; the message names the most similar ones.
         ValueError: an unknown preset or variant, or a field out of range.
     """
-    if not isinstance(graph, Graph):
-        raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
+    checks.graph(graph)
     if preset is None:
         preset = graph.name if graph.name in presets.names(task.name) else presets.DEFAULT
     return settle(task, preset, variant, given, arguments=("preset", "seed", *arguments, "progress", "checkpoint"))
@@ -130,14 +133,14 @@ def settle(
     task: Task, preset: str, variant: str, given: Mapping[str, Any], *, arguments: tuple[str, ...] = ()
 ) -> Settings:
     """:func:`resolve` for a preset whose name is known."""
+    presets.check("preset", preset, presets.names(task.name))
     defaults = {**COMMON_FIELDS, **task.fields}
     known = [*MODEL_FIELDS, *TRAINING_FIELDS, *defaults, *arguments]
     for name in given:
         if name not in known:
             raise TypeError(f"{task.name}() got an unknown field {name!r}; {nearest(name, known)}")
     values = {**defaults, **task.training, **presets.load(task.name, preset, variant), **given}
-    if not isinstance(values["normalize_features"], bool):
-        raise TypeError(f"normalize_features: got {values['normalize_features']!r}, want True or False")
+    values["normalize_features"] = checks.flag("normalize_features", values["normalize_features"])
     model = SeeGeraConfig(**{name: values[name] for name in MODEL_FIELDS if name in values})
     if task.needs_features and not model.feature_side:
         raise ValueError(f"feature_side: got False, want True: {task.title} predicts features")

@@ -11,6 +11,7 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..graph import Graph
+from ..support import arguments
 from ..training import require_finite
 from .classifier import ClassifierConfig, fit_classifier
 from .common import run
@@ -82,10 +83,8 @@ def node_classification(
 
 
 def _split(graph: Graph, seed: int, train: float, valid: float, public: bool | None) -> HeldOut:
-    if public not in (None, True, False):
-        raise TypeError(f"public: got {public!r}, want True, False or None")
-    if public is None:
-        public = {"train", "valid", "test"} <= set(graph.masks)
+    has_split = {"train", "valid", "test"} <= set(graph.masks)
+    public = has_split if public is None else arguments.flag("public", public)
     split = public_split(graph) if public else split_nodes(graph, train, valid, seed)
     if not split.train.shape[0]:
         raise ValueError(f"train: got no node to train on, want at least one (public {public}, ratio {train})")

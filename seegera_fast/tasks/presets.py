@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..support import arguments
 from ..support.hints import nearest
 from ..support.tables import read_tables
 from .task import TASKS
@@ -18,7 +19,7 @@ DEFAULT = "default"
 
 def names(task: str) -> list[str]:
     """The presets of a task: the data sets, and "default" for any other graph."""
-    _check("task", task, TASKS)
+    check("task", task, TASKS)
     return [name for name in {**_tables(task), DEFAULT: {}} if name != COMMON]
 
 
@@ -38,8 +39,8 @@ def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
         >>> import seegera_fast as sf
         >>> fields = sf.tasks.presets.load("link_prediction", "cora")
     """
-    _check("preset", name, names(task))
-    _check("variant", variant, VARIANTS)
+    check("name", name, names(task))
+    check("variant", variant, VARIANTS)
     common, preset = (_tables(task).get(table, {}) for table in (COMMON, name))
     merged = {"variant": VARIANTS[variant]}
     for table in (common, preset, preset.get(variant, {})):
@@ -52,9 +53,9 @@ def _tables(task: str) -> dict[str, Any]:
     return read_tables(PRESETS).get(task, {})
 
 
-def _check(argument: str, value: str, known: Iterable[str]) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{argument}: got {type(value).__name__}, want a string")
+def check(argument: str, value: Any, known: Iterable[str]) -> None:
+    """Checks for one of some known names; the message says which are similar."""
+    arguments.text(argument, value)
     known = list(known)
     if value not in known:
-        raise ValueError(f"{argument}: got {value!r}, which is not known; {nearest(value, known)}")
+        raise ValueError(f"{argument}: got {arguments.shown(value)}, which is not known; {nearest(value, known)}")

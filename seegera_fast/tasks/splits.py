@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from .. import checks
 from ..graph import Graph
 from ..sampling import ZeroEntries, share
 from ..sparse_matrix import SparseMatrix
+from ..support import arguments
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
         >>> split.train.num_edges
         8639
     """
-    _check_graph(graph)
+    checks.graph(graph)
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     edges, absent = graph.edges(), graph.adjacency.non_edges
@@ -121,7 +123,7 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
         >>> split.train.features.nnz + len(split.valid_pos) + len(split.test_pos) == graph.features.nnz
         True
     """
-    _check_graph(graph)
+    checks.graph(graph)
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     features = graph.features
@@ -162,7 +164,7 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
         >>> len(split.train), len(split.valid), len(split.test)
         (179, 179, 1439)
     """
-    _check_graph(graph)
+    checks.graph(graph)
     _check_ratios(train=train, valid=valid)
     generator = _generator(seed)
     known = torch.nonzero(_known(graph)).flatten()
@@ -180,7 +182,7 @@ def public_split(graph: Graph) -> NodeSplit:
         TypeError: ``graph`` is not a Graph.
         ValueError: the graph has no labels, a mask is missing, or two masks have a node in common.
     """
-    _check_graph(graph)
+    checks.graph(graph)
     known = _known(graph)
     missing = [part for part in ("train", "valid", "test") if part not in graph.masks]
     if missing:
@@ -192,26 +194,16 @@ def public_split(graph: Graph) -> NodeSplit:
     return NodeSplit(*(torch.nonzero(mask & known).flatten().to(graph.device) for mask in masks))
 
 
-def _check_graph(graph: Any) -> None:
-    if not isinstance(graph, Graph):
-        raise TypeError(f"graph: got {type(graph).__name__}, want a seegera_fast.Graph")
-
-
 def _check_ratios(**ratios: Any) -> None:
     for name, ratio in ratios.items():
-        if isinstance(ratio, bool) or not isinstance(ratio, (int, float)):
-            raise TypeError(f"{name}: got {ratio!r}, want a number")
-        if not 0 <= ratio < 1:
-            raise ValueError(f"{name}: got {ratio}, want a ratio in [0, 1)")
+        arguments.probability(name, ratio)
     if sum(ratios.values()) >= 1:
         got = " and ".join(f"{name} {ratio}" for name, ratio in ratios.items())
         raise ValueError(f"{', '.join(ratios)}: got {got}, want ratios with a sum below 1")
 
 
 def _generator(seed: Any) -> np.random.Generator:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"seed: got {seed!r}, want an int")
-    return np.random.default_rng(int(seed) % 2**64)
+    return np.random.default_rng(arguments.whole("seed", seed, least=None) % 2**64)
 
 
 def _ranks(generator: np.random.Generator, count: int, size: int, present: str, absent: str) -> torch.Tensor:

@@ -1,0 +1,204 @@
+"""Checks of arguments: numbers, flags, strings, paths, dtypes, devices and tensors.
+
+Each check takes the name of the argument and what was given. It returns the value, as plain Python, or raises a
+TypeError (a wrong kind) or ValueError (a wrong value) that names the argument. NumPy's scalars and arrays without
+dimensions count as the numbers, flags and strings that they hold.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import torch
+
+FLOATING = (torch.float32, torch.float64)
+# The largest int of a configuration, and the largest number of draws: the position of a random number has 24 bits for
+# its draw.
+MOST_INT, MOST_DRAWS = 2**31 - 1, 2**24
+# Python's types for the kinds of NumPy's.
+PLAIN = {"b": bool, "i": int, "u": int, "f": float, "U": str}
+# The longest number, in bits, and the longest string that a message repeats.
+MOST_BITS, MOST_CHARACTERS = 128, 60
+
+
+def shown(value: Any) -> str:
+    """What a message says of a value: plain and short ones themselves, the type of others."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= MOST_CHARACTERS else value[:MOST_CHARACTERS] + "...")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        # Python refuses to write out numbers of some thousand digits.
+        return f"an int of {value.bit_length()} bits"
+    plain = isinstance(value, (int, float, torch.dtype, torch.device)) or value is None
+    return repr(value) if plain else type(value).__name__
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0 and value.dtype.kind in PLAIN:
+        return PLAIN[value.dtype.kind](value)
+    return value
+
+
+def whole(name: str, value: Any, *, least: int | None = 0, most: int | None = None, wanted: str = "an int") -> int:
+    """Checks for an int between ``least`` and ``most`` (None: no limit), or what stands for one as an index does.
+
+    Tensors don't: to read their value would wait for the device.
+    """
+    if type(value) is not int:
+        value = _index(name, value, wanted)
+    if (least is not None and value < least) or (most is not None and value > most):
+        limits = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name}: got {shown(value)}, want {limits}")
+    return value
+
+
+def _index(name: str, value: Any, wanted: str) -> int:
+    found = _plain(value)
+    if not isinstance(found, (bool, torch.Tensor)):
+        try:
+            return int(operator.index(found))
+        except TypeError:
+            pass
+    raise TypeError(f"{name}: got {shown(found)}, want {wanted}")
+
+
+def number(name: str, value: Any, wanted: str = "a number") -> float:
+    """Checks for a real number, and converts it to a float; an int that is too large becomes infinity."""
+    if type(value) is float:
+        return value
+    found = _plain(value)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise TypeError(f"{name}: got {shown(found)}, want {wanted}")
+    try:
+        return float(found)
+    except OverflowError:
+        return math.inf if found > 0 else -math.inf
+
+
+def probability(name: str, value: Any, *, one: bool = False) -> float:
+    """Checks for a number in [0, 1), or in [0, 1] with ``one=True``."""
+    found = number(name, value)
+    if not (0 <= found < 1 or (one and found == 1)):
+        raise ValueError(f"{name}: got {shown(value)}, want a number in [0, 1{']' if one else ')'}")
+    return found
+
+
+def non_negative(name: str, value: Any, wanted: str = "a number") -> float:
+    """Checks for a finite number, 0 or above."""
+    found = number(name, value, wanted)
+    if not 0 <= found < math.inf:
+        raise ValueError(f"{name}: got {shown(value)}, want a finite number of 0 or above")
+    return found
+
+
+def flag(name: str, value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    found = _plain(value)
+    if not isinstance(found, bool):
+        raise TypeError(f"{name}: got {shown(found)}, want True or False")
+    return found
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: got {shown(value)}, want a string")
+    return value
+
+
+def choice(name: str, value: Any, choices: Collection[str]) -> str:
+    """Checks for one of some strings."""
+    if not isinstance(value, str) or value not in choices:
+        error = ValueError if isinstance(value, str) else TypeError
+        raise error(f"{name}: got {shown(value)}, want one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def path(name: str, value: Any) -> str:
+    """Checks for a path: a string, or an object such as a ``pathlib.Path``."""
+    found = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(found, str):
+        raise TypeError(f"{name}: got {shown(value)}, want a path")
+    if "\0" in found:
+        raise ValueError(f"{name}: got {shown(found)}, want a path without NUL")
+    return found
+
+
+def dtype(name: str, value: Any) -> torch.dtype:
+    if not isinstance(value, torch.dtype) or value not in FLOATING:
+        raise TypeError(f"{name}: got {shown(value)}, want {' or '.join(map(str, FLOATING))}")
+    return value
+
+
+def device(name: str, value: Any) -> torch.device:
+    """Checks for a device of this machine that holds data: a ``torch.device``, its name, or the number of a GPU."""
+    wanted = "a device of this machine, such as 'cpu' or 'cuda:0'"
+    found = _plain(value)
+    if isinstance(found, bool) or not isinstance(found, (str, int, torch.device)):
+        raise TypeError(f"{name}: got {shown(found)}, want {wanted}")
+    try:
+        found = torch.device(found)
+        if found.type not in ("cpu", "meta"):
+            torch.empty(0, device=found)
+    except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
+        # torch says on several lines what else there could be.
+        reason = str(error).partition("\n")[0][:200]
+        raise ValueError(f"{name}: got {shown(value)}, want {wanted} ({reason})") from None
+    if found.type == "meta":
+        raise ValueError(f"{name}: got {shown(value)}, want {wanted}: tensors on meta hold no numbers")
+    return found
+
+
+def dense(name: str, value: torch.Tensor) -> None:
+    """Checks that a tensor is an array of numbers in memory: not sparse, nested, quantized, mkldnn or on meta."""
+    if value.layout != torch.strided or value.is_nested:
+        kind = "a nested tensor" if value.is_nested else f"a tensor of layout {value.layout}"
+        raise TypeError(f"{name}: got {kind}, want a dense one")
+    if value.is_quantized:
+        raise TypeError(f"{name}: got {value.dtype}, want numbers that are not quantized")
+    on_device(name, value)
+
+
+def on_device(name: str, value: Any) -> None:
+    """Checks that a tensor or matrix holds numbers."""
+    if value.device.type == "meta":
+        raise ValueError(f"{name}: is on meta, where tensors hold no numbers, want another device")
+
+
+def array(name: str, value: Any) -> np.ndarray:
+    """Converts a tensor or anything that NumPy takes to an array."""
+    if isinstance(value, torch.Tensor):
+        dense(name, value)
+        value = value.detach().cpu().resolve_conj().resolve_neg()
+        # NumPy has neither bfloat16 nor the dtypes of one byte.
+        return (value.to(torch.float64) if value.dtype.is_floating_point else value).numpy()
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name}: got {type(value).__name__}, want an array of numbers ({error})") from None
+
+
+def integers(name: str, value: Any, device: torch.device, below: int | None = None) -> torch.Tensor:
+    """Converts integers to int64 on a device, because torch would take a uint8 or bool tensor for a mask.
+
+    Args:
+        below: all must be from 0 to ``below - 1``; None: any.
+    """
+    if isinstance(value, torch.Tensor):
+        dense(name, value)
+    try:
+        found = torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(f"{name}: got {type(value).__name__} that is no tensor of integers ({error})") from None
+    if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
+        raise TypeError(f"{name}: got {found.dtype}, want integers")
+    found = found.to(torch.int64)
+    if below is not None and found.numel():
+        low, high = int(found.min()), int(found.max())
+        if low < 0 or high >= below:
+            raise ValueError(f"{name}: got numbers from {low} to {high}, want 0 to {below - 1}")
+    return found
