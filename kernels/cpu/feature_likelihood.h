@@ -19,7 +19,8 @@ namespace seegera {
 namespace SEEGERA_ISA {
 
 // out [columns, rows] = the sum over the samples of factors[sample] * in [rows, samples, columns], transposed, for the
-// rows [begin, end). A sample whose factor is 0 may be infinite or NaN. Strides in numbers: of in from row to row and from sample to sample.
+// rows [begin, end). A sample whose factor is 0 may be infinite or NaN. Strides in numbers: of in from row to row and
+// from sample to sample.
 template <typename T>
 void transpose_rows(const T* in, int64_t row_stride, int64_t sample_stride, const T* factors, int64_t samples,
                     int64_t columns, int64_t begin, int64_t end, T* out, int64_t out_stride) {

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from .common import OPTIONS, compiled_as
 from .common.hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_slots, slots_of
-from .common.math import bits_of, number_of, softplus_sigmoid, weighted
+from .common.math import bits_of, finite, number_of, softplus_sigmoid
 from .common.random import NEGATIVES, integers
 from .common.rows import ends_of_rows
 
@@ -88,14 +88,12 @@ def sum_pairs(
             here = tl.load(z + row[:, None, None] * row_stride + further[None, None, :], mask=mask, other=0.0)
             there = tl.load(z + other[:, :, None] * row_stride + further[None, None, :], mask=mask, other=0.0)
             scores += tl.sum(here.to(dtype) * there.to(dtype), axis=2)
+        # Times a weight of 0 infinity would be NaN, and so it would be minus that in the sum over all pairs.
+        scores = finite(scores)
         term_off, slope_off = softplus_sigmoid(scores)
         term_on, slope_on = softplus_sigmoid(-scores)
-        if not DRAWN:
-            # What is infinite in the sum over all pairs can't be taken away again.
-            term_off = tl.where(term_off == float("inf"), 0.0, term_off)
-        terms = weighted(on, term_on) + weighted(off, term_off)
-        value -= tl.sum(tl.where(inside, terms, 0.0).to(tl.float64), axis=1)
-        slopes = tl.where(inside, weighted(on, slope_on) - weighted(off, slope_off), 0.0)
+        value -= tl.sum(tl.where(inside, on * term_on + off * term_off, 0.0).to(tl.float64), axis=1)
+        slopes = tl.where(inside, on * slope_on - off * slope_off, 0.0)
         total += tl.sum(slopes[:, :, None] * theirs, axis=1)
     return value, total
 

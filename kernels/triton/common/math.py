@@ -53,6 +53,13 @@ def weighted(weight, value):
 
 
 @triton.jit
+def finite(x):
+    """``x``, or a number near the largest where it is infinite; a NaN stays."""
+    most: tl.constexpr = 3e38 if x.dtype == tl.float32 else 1e308
+    return tl.where(tl.abs(x) == float("inf"), tl.where(x < 0.0, -most, most), x)
+
+
+@triton.jit
 def bounded_log_var(log_var):
     """A log variance in its range, see reference/normal_density.py, and a mask of where it was inside. A NaN stays."""
     inside = tl.abs(log_var) <= MOST_LOG_VAR
