@@ -178,12 +178,12 @@ def test_two_dtypes_in_one_file_are_refused(path):
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("num_importance_samples", 200_000, "num_importance_samples: got 200000, want at most 65536"),
+        ("num_importance_samples", 200_000, "num_importance_samples: got 200000, want 1 to 65536"),
         ("encoder_layers", 10**9, "encoder_layers: got 1000000000, but the file has 16 tensors"),
         ("hidden_dim", 2**31 - 1, "has node_mean.first.weight as torch.float64 (9, 5), want"),
         ("embedding_dim", "4", "embedding_dim: got '4', want an int"),
         ("feature_side", "false", "feature_side: got 'false', want True or False"),
-        ("negatives", [1], "negatives: got [1]"),
+        ("negatives", [1], "negatives: got list, want an int"),
         ("variant", None, "variant: got None"),
         ("more", 1, "more: is not a field"),
     ],

@@ -236,7 +236,7 @@ def test_runs_with_checkpoints(tmp_path):
             return {"score": float(epoch)}
 
         model = sf.SeeGera(graph, seed=number, embedding_dim=4, hidden_dim=4)
-        validation = Validation(score, lambda scores, best: scores["score"] > best["score"])
+        validation = Validation(score, lambda scores, best: scores["score"] > best["score"], ("score",))
         config = TrainingConfig(epochs=6)
         train(model, config, seed=number, validation=validation, progress=False, checkpoint=checkpoint)
         return model.state_dict()
