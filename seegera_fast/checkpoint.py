@@ -70,15 +70,20 @@ class Checkpoint:
         """Returns the state to continue from; None: the run starts at its first epoch.
 
         Raises:
+            TypeError: ``course`` is not one.
             ValueError: the file is not a checkpoint of this run, or is damaged; the message says what is wrong.
         """
+        if not isinstance(course, Course):
+            raise TypeError(f"course: got {arguments.shown(course)}, want a Course")
         path = Path(self.path)
         return read(path, course) if self.resume and path.exists() else None
 
     def save(self, state: State, course: Course) -> None:
         """Replaces the file. If that fails (a full disk), the earlier file is kept and a warning is given."""
         if not isinstance(state, State):
-            raise TypeError(f"state: got {type(state).__name__}, want a State")
+            raise TypeError(f"state: got {arguments.shown(state)}, want a State")
+        if not isinstance(course, Course):
+            raise TypeError(f"course: got {arguments.shown(course)}, want a Course")
         try:
             write(Path(self.path), state, course.identity)
         except OSError as error:

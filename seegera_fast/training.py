@@ -78,6 +78,8 @@ class TrainingConfig:
 
     def ended(self, epoch: int, best_epoch: int | None) -> bool:
         """Whether this epoch is the last one, by the number of epochs or by early stopping."""
+        epoch = arguments.whole("epoch", epoch)
+        best_epoch = None if best_epoch is None else arguments.whole("best_epoch", best_epoch)
         out_of_patience = best_epoch is not None and self.patience is not None and epoch - best_epoch > self.patience
         return epoch >= self.epochs or out_of_patience
 

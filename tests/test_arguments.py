@@ -27,7 +27,7 @@ from torch._subclasses import FakeTensorMode
 import seegera_fast as sf
 from seegera_fast import backends, ops, tasks
 from seegera_fast.capture import CapturedStep
-from seegera_fast.checkpoint import State
+from seegera_fast.checkpoint_file import Course, State
 from seegera_fast.datasets.arrays import RawGraph
 from seegera_fast.datasets.registry import DATA_SETS, DataSet
 from seegera_fast.seeds import SeedSlots
@@ -153,6 +153,11 @@ def load(**arguments):
         sf.datasets.load(**arguments)
 
 
+def course():
+    config = sf.training.TrainingConfig()
+    return Course({"seed": 3}, {}, ("loss",), (), config.evaluates, lambda scores, best: False, config.ended)
+
+
 def enter(**arguments):
     with sf.use_backend(**arguments):
         pass
@@ -253,9 +258,9 @@ def calls(folder):
         "Checkpoint": (sf.Checkpoint, {"path": folder / "run.safetensors", "every": 3, "resume": True}),
         "Checkpoint.save": (
             sf.Checkpoint(folder / "saved.checkpoint").save,
-            {"state": State(1, [], None, {}, {}, 0.5, None), "identity": {"seed": 3}},
+            {"state": State(1, [], None, {}, {}, 0.5, None), "course": course()},
         ),
-        "Checkpoint.begin": (sf.Checkpoint(folder / "none.safetensors").begin, {"identity": {"seed": 3}}),
+        "Checkpoint.begin": (sf.Checkpoint(folder / "none.safetensors").begin, {"course": course()}),
         "Graph": (sf.Graph, {**dense, **options, "dtype": torch.float64}),
         "Graph.from_edge_index": (
             sf.Graph.from_edge_index,
@@ -336,6 +341,7 @@ def calls(folder):
             dataclasses.asdict(sf.training.TrainingConfig(epochs=3)),
         ),
         "training.TrainingConfig.warmup": (sf.training.TrainingConfig().warmup, {"epoch": 3}),
+        "training.TrainingConfig.ended": (sf.training.TrainingConfig().ended, {"epoch": 3, "best_epoch": 2}),
         "training.TrainingConfig.evaluates": (sf.training.TrainingConfig().evaluates, {"epoch": 3}),
         "capture.CapturedStep": (
             functools.partial(record, CapturedStep),

@@ -719,7 +719,7 @@ BAD_OPTIONS = [
     (["reproduce", "--budget", "nan"], ["--budget", "'nan'", "minutes"]),
     (["reproduce", "--set", "embeding_dim=3"], ["'embeding_dim'", "the nearest: embedding_dim"]),
     (["reproduce", "--set", "seed=3"], ["--set", "seed"]),
-    (["reproduce", "--task", "node", "--set", "classifier_dropout=2"], ["classifier_dropout", "[0, 1.0)"]),
+    (["reproduce", "--task", "node", "--set", "classifier_dropout=2"], ["classifier_dropout", "[0, 1)"]),
     (["reproduce", "--task", "node", "--set", "normalize_features=1"], ["normalize_features", "True or False"]),
     (["reproduce", "--task", "attribute", "--set", "feature_side=False"], ["feature_side", "want True"]),
     (["reproduce", "--page", "results"], ["--page", "results", "docs/results.md"]),

@@ -137,7 +137,7 @@ def _train(options: argparse.Namespace) -> int:
     # A file that has the name of a data set does not get that data set's preset.
     preset = options.preset if options.preset or options.data else presets.DEFAULT
     if preset is not None:
-        presets.load(task.name, preset, options.variant)
+        presets.check("preset", preset, presets.names(task.name))
     name = options.data or options.edges.stem
     fields = _run_fields(options)
     out = options.out or Path("runs", f"{name}-{options.task}")

@@ -97,8 +97,8 @@ def require_writable(name: str, folder: Path) -> None:
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary binary file that is renamed to ``path`` when the block ends, or removed if the block raises.
 
-    Temporary files that killed processes left are removed. The block should do nothing but write the file: its OSErrors,
-    but for those of a connection, become an :class:`Unwritable` that names the file.
+    Temporary files that killed processes left are removed. The block should do nothing but write the file: its
+    OSErrors, but for those of a connection, become an :class:`Unwritable` that names the file.
 
     Raises:
         Unwritable: the file can't be written.
