@@ -73,11 +73,11 @@ def gradient_kernel(
     factor = tl.load(warmup)
     highest, total = highest_and_sum(log_likelihood, log_prior, log_mixture, factor, samples, BLOCK)
     scale = tl.load(upstream).to(tl.float64)
-    divisor = tl.where(total == 0.0, 1.0, total)
+    scale = tl.where(scale == 0.0, 0.0, scale / tl.where(total == 0.0, 1.0, total))
     for start in range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
         term = terms(log_likelihood, log_prior, log_mixture, factor, sample, samples)
-        slope = weighted(scale, tl.exp(term - highest) / divisor)
+        slope = weighted(scale, tl.exp(term - highest))
         inside = sample < samples
         tl.store(likelihood_out + sample, slope.to(likelihood_out.dtype.element_ty), mask=inside)
         tl.store(prior_out + sample, weighted(factor, slope).to(prior_out.dtype.element_ty), mask=inside)

@@ -63,16 +63,17 @@ def reparameterize_backward_kernel(
 ):
     line, row, variance, group, column = block_of_lines(lines, variances, BLOCK_LINES, BLOCK_GROUPS)
     inside = (line < lines)[:, None] & (column < width)[None, :]
-    log_var_source = (row * log_var_row_stride + variance * log_var_draw_stride)[:, None] + column[None, :]
-    log_variance, in_range = bounded_log_var(tl.load(log_var + log_var_source, mask=inside, other=0.0))
-    slope = tl.where(in_range, 0.5 * exponential(0.5 * log_variance), 0.0)
     number = tl.load(seed)
-    total = tl.zeros((BLOCK_LINES, 4 * BLOCK_GROUPS), dtype=slope.dtype)
+    total = tl.zeros((BLOCK_LINES, 4 * BLOCK_GROUPS), dtype=out.dtype.element_ty)
     for i in range(shared):
         draw = variance + i
         source = (row * row_stride + draw * draw_stride)[:, None] + column[None, :]
         upstream = tl.load(gradient + source, mask=inside, other=0.0)
-        total += upstream * block_normals(number, row, draw, group, slope.dtype)
+        total += upstream * block_normals(number, row, draw, group, total.dtype)
+    # Read after the loop, so that it takes no registers in it.
+    log_var_source = (row * log_var_row_stride + variance * log_var_draw_stride)[:, None] + column[None, :]
+    log_variance, in_range = bounded_log_var(tl.load(log_var + log_var_source, mask=inside, other=0.0))
+    slope = tl.where(in_range, 0.5 * exponential(0.5 * log_variance), 0.0)
     tl.store(out + line[:, None] * width + column[None, :], weighted(total, slope), mask=inside)
 
 
