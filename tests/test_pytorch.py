@@ -240,7 +240,7 @@ def test_pickles():
 
 
 def test_double_and_to():
-    """`model.double()`, `model.to(device)`: the model's own graph follows; another graph is asked for `graph.to(...)`"""
+    """`model.double()`, `model.to(device)`: the model's graph follows; for another, the message says `graph.to(...)`"""
     made = model().double()
     assert made.graph.dtype == torch.float64
     assert made(seed=1).loss.dtype == torch.float64
@@ -270,7 +270,7 @@ def test_features_with_a_gradient():
 
 
 def test_importing_twice():
-    """importing twice in one process: `importlib.reload` works; a second import from nothing is refused in one sentence"""
+    """importing twice in one process: `importlib.reload` works; a whole second import is refused"""
     printed = run(
         """
         import importlib, sys
@@ -314,9 +314,9 @@ def test_distributed_data_parallel():
             results = mp.get_context("fork").Queue()
             file = os.path.join(tempfile.mkdtemp(), "meeting")
             mp.start_processes(work, (file, results), nprocs=2, start_method="fork")
-            (_, weights, gradient, loss), (_, other_weights, other_gradient, other_loss) = sorted(results.get() for _ in "ab")
-            assert weights == other_weights and gradient == other_gradient
-            assert loss != other_loss
+            first, second = sorted(results.get() for _ in "ab")
+            assert first[1:3] == second[1:3]
+            assert first[3] != second[3]
             print("fine")
         """
     )
@@ -325,7 +325,7 @@ def test_distributed_data_parallel():
 
 @pytest.mark.slow
 def test_workers():
-    """a `DataLoader` with workers, `multiprocessing` with spawn: work. After a fork, torch's own threads hang: use spawn"""
+    """a `DataLoader` with workers, `multiprocessing` with spawn: work; after a fork torch's threads hang"""
     printed = run(
         """
         import torch, seegera_fast as sf
