@@ -135,11 +135,16 @@ AUTOMATIC = tuple(backend for backend in BACKENDS if not (backend is TRITON and 
 # The backends that users can name.
 NAMED = {backend.name: backend for backend in (CPU, CUDA, TRITON, REFERENCE)}
 
+_loaded = False
 _warned = False
 
 
 def load() -> None:
-    """Loads the compiled libraries beside the package and registers the Triton launchers. Called once, at import."""
+    """Loads the compiled libraries beside the package and registers the Triton launchers, at the first import."""
+    global _loaded
+    if _loaded:  # importlib.reload
+        return
+    _loaded = True
     from .kernels.cpu import costs, layout
     from .kernels.triton import costs as costs_of_triton
 

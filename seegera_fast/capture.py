@@ -7,7 +7,7 @@ import torch
 from . import checks
 from .graph import Graph
 from .objective import Output
-from .seeds import SeedSlots, derive_seed
+from .seeds import SeedSlots
 
 # Optimisers that a CUDA graph can hold and whose state starts at zero.
 OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Adadelta)
@@ -94,7 +94,7 @@ class CapturedStep:
         if self._current_children() != self._children or self._addresses() != self._recorded:
             raise RuntimeError("capture: weights or the optimizer's state lie elsewhere now, record the step anew")
         if seed is None:
-            seed = derive_seed(self.model.seed, self.model.next_step())
+            seed = self.model.next_seed()
         self._slots.fill(seed)
         self._warmup.fill_(warmup)
         self._graph.replay()

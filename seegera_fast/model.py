@@ -19,7 +19,7 @@ from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound
 from .ops.feature_likelihood import LIKELIHOODS
-from .seeds import Site, derive_seed
+from .seeds import Site, derive_seed, seed_tensor
 from .sparse_matrix import SparseMatrix
 from .support import arguments, tensor_file
 from .support.atomic import written_aside
@@ -75,6 +75,15 @@ class SeeGera(nn.Module):
         # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
         self._build(torch.Generator("cpu").manual_seed(seed))
         self.to(device=graph.device, dtype=graph.dtype)
+        self._prepare(graph)
+
+    def _prepare(self, graph: Graph) -> None:
+        """Computes what the graph keeps for the steps, so that torch.compile finds it there in its first one."""
+        _ = graph.propagation, graph.edges(), graph.features.parts
+        if self.config.feature_side and self.config.variant == "correlated":
+            _ = graph.features.row_normalized.parts
+        if self.config.negatives != "all":
+            _ = graph.adjacency.non_edges
 
     def _begin(self, config: SeeGeraConfig, seed: int, num_nodes: int, num_features: int) -> None:
         """Sets what a model has besides its layers."""
@@ -166,7 +175,12 @@ class SeeGera(nn.Module):
         graph = self._checked(graph)
         self._check_targets(graph)
         warmup = checks.rate("warmup", warmup)
-        seed = derive_seed(self.seed, self.next_step()) if seed is None else checks.seed(seed, graph.device)
+        if seed is None:
+            seed = self._next_seed_as_tensor() if torch.compiler.is_compiling() else self.next_seed()
+        elif torch.compiler.is_compiling() and isinstance(seed, int):
+            # torch.compile can't compute with all 64 bits of a number that differs from call to call.
+            seed = seed_tensor(seed, graph.device)
+        seed = checks.seed(seed, graph.device)
         config = self.config
         propagation, features, visible_edges = graph.propagation, graph.features, graph.num_edges
         if self.training:
@@ -189,10 +203,21 @@ class SeeGera(nn.Module):
             seed=derive_seed(seed, Site.NEGATIVES),
         )
 
-    def next_step(self) -> int:
-        """Counts a step without a seed, and returns its number, from 0."""
+    def next_seed(self) -> int:
+        """The seed of the next step without one: derived from the model's seed, the number of such steps, and the rank.
+
+        With torch.distributed each rank draws its own numbers; rank 0 draws those of a run in one process.
+        """
+        seed = derive_seed(self.seed, self._steps)
         self._steps += 1
-        return self._steps - 1
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rank = torch.distributed.get_rank() if distributed else 0
+        return derive_seed(seed, Site.RANK, rank) if rank else seed
+
+    @torch.compiler.disable
+    def _next_seed_as_tensor(self) -> torch.Tensor:
+        # torch.compile would compile a number anew for each step.
+        return seed_tensor(self.next_seed(), torch.device("cpu"))
 
     def capture(self, optimizer: torch.optim.Optimizer, graph: Graph | None = None) -> CapturedStep:
         """Records a training step (forward, backward and the optimiser's step) as a CUDA graph.

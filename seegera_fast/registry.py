@@ -12,10 +12,17 @@ from typing import Any, NamedTuple
 import torch
 
 from . import transforms
+from .autocast import without_autocast
 from .backends import BACKENDS, Backend
 from .sparse_matrix import SparseMatrix
 
-LIBRARY = torch.library.Library("seegera_fast", "DEF")
+try:
+    LIBRARY = torch.library.Library("seegera_fast", "DEF")
+except RuntimeError as error:
+    raise ImportError(
+        "seegera_fast: is imported a second time in this process, and torch can define its operators only once; want a "
+        "new process (in a notebook: restart the kernel)"
+    ) from error
 
 # All operators by name, in the order of definition.
 OPERATORS: dict[str, Operator] = {}
@@ -338,6 +345,7 @@ class Derivative:
     def backward(self, overload: str) -> Callable[..., Any]:
         call = _caller(overload)
 
+        @without_autocast
         def run(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
             found: list[torch.Tensor | None] = [None] * self.count
             if gradients[0] is None:

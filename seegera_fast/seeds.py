@@ -22,6 +22,8 @@ class Site:
     SAMPLES = 3
     DECODER = 4
     NEGATIVES = 5
+    # Above these, where each rank of several processes draws its own numbers.
+    RANK = 6
 
     # Below ENCODER and SAMPLES: what is encoded or sampled.
     NODES = 0

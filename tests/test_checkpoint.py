@@ -27,6 +27,7 @@ from tolerances import assert_same_bits
 
 from seegera_fast import Checkpoint, Graph, SeeGera, checkpoint, checkpoint_file, tasks
 from seegera_fast.support import atomic
+from seegera_fast.support.signals import ENDING
 
 TASKS = {
     "link_prediction": (tasks.link_prediction, {}),
@@ -123,10 +124,10 @@ def test_a_run_that_crashed_goes_on_to_the_same_bits(task, tmp_path, monkeypatch
     assert sum(record["seconds"] for record in result.history) <= result.seconds
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, *ENDING])
 def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
     path = tmp_path / "c.safetensors"
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(number)
     # If tests run in the background, the signal is ignored at their start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -137,7 +138,7 @@ def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
                 result = run("link_prediction", checkpoint=Checkpoint(path, resume=True))
             assert result.interrupted
             assert result.epochs == epoch_of(path) == epoch
-            assert signal.getsignal(signal.SIGTERM) == handlers[1]
+            assert signal.getsignal(number) == (signal.default_int_handler if number == signal.SIGINT else handlers[1])
     finally:
         signal.signal(signal.SIGINT, handlers[0])
     result = run("link_prediction", checkpoint=Checkpoint(path, resume=True))

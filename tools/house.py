@@ -28,7 +28,7 @@ LAYERS = (
     ("ops",),
     ("kernels",),
     ("reference",),
-    ("checks", "backends", "registry", "transforms"),
+    ("checks", "backends", "registry", "transforms", "autocast"),
     # What the kernels tell Python: layouts and costs.
     ("kernels.cpu", "kernels.triton.costs"),
     ("graph", "sparse_matrix", "convert", "entries", "seeds", "sampling", "costs"),

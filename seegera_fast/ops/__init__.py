@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..autocast import without_autocast
 from ..support.derived import functions
 
-_OPERATIONS = functions(__name__, __path__)
+_OPERATIONS = {name: without_autocast(operation) for name, operation in functions(__name__, __path__).items()}
 globals().update(_OPERATIONS)
 __all__ = list(_OPERATIONS)
 

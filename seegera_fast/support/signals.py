@@ -1,4 +1,4 @@
-"""Turns Ctrl-C and SIGTERM into a request to stop, so that work can end after a complete step."""
+"""Turns Ctrl-C and the signals of batch systems into a request to stop, so that work ends after a complete step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+# What ends a process that does not expect it: the end of a batch job, of a terminal or a connection, and the warnings
+# that Slurm and others can be asked to send before the time is up. Windows has fewer of them.
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
 
 
 class Stop:
@@ -17,9 +21,9 @@ class Stop:
 
 @contextmanager
 def stop_on_signals(active: bool = True) -> Iterator[Stop]:
-    """In the block, the first SIGINT or SIGTERM is noted, and a SIGINT after that raises a KeyboardInterrupt.
+    """In the block, the first SIGINT or signal of ENDING is noted, and a SIGINT after that raises a KeyboardInterrupt.
 
-    Further SIGTERMs change nothing, because one request may come several times: ``timeout`` sends SIGTERM to a process
+    Further ones change nothing, because one request may come several times: ``timeout`` sends SIGTERM to a process
     and to its group, a batch system sends it to every process of a job, and a trial sends it to itself when its parent
     has ended.
 
@@ -33,7 +37,7 @@ def stop_on_signals(active: bool = True) -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.requested = True
 
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    usual = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(ENDING, signal.SIG_DFL)}
     taken = {}
     try:
         if active and threading.current_thread() is threading.main_thread():

@@ -1,0 +1,348 @@
+"""PyTorch's habits around the model and the operations.
+
+The first line of each test's docstring is a row of the table in docs/pytorch.md: what somebody does: what happens.
+"""
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from tolerances import assert_close, assert_same_bits
+
+import seegera_fast as sf
+
+FIELDS = {"embedding_dim": 3, "hidden_dim": 4, "structure_masking_rate": 0.2, "feature_masking_rate": 0.2}
+KERNELS = [name for name in ("cpu", "reference") if sf.backends.NAMED[name].missing is None]
+
+
+def graph(dtype=torch.float32, nodes=12):
+    rng = np.random.default_rng(0)
+    upper = np.triu(rng.random((nodes, nodes)) < 0.4, 1)
+    return sf.Graph((upper | upper.T).astype(float), rng.random((nodes, 5)) < 0.5, dtype=dtype)
+
+
+def model(**options):
+    return sf.SeeGera(graph(), **{**FIELDS, **options})
+
+
+def gradients(made, seed=1, **options):
+    made.zero_grad()
+    made(seed=seed, **options).loss.backward()
+    return {name: parameter.grad for name, parameter in made.named_parameters()}
+
+
+def assert_all_same(got, want):
+    assert got.keys() == want.keys()
+    for name, value in want.items():
+        assert_same_bits(got[name], value, name=name)
+
+
+def run(program, **environment):
+    """Runs a program in a process of its own and returns what it prints."""
+    command = [sys.executable, "-W", "error::UserWarning", "-c", textwrap.dedent(program)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+# --- contexts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_inference_mode(backend):
+    """`torch.inference_mode()`, and training later: works, also with a graph and a model that were made inside of it"""
+    with sf.use_backend(backend):
+        want = gradients(model())
+        made = model()
+        with torch.inference_mode():
+            made.embed()
+            made(seed=3)
+            inside = model()
+            other = graph().to(dtype=torch.float64).to(dtype=torch.float32)
+        assert_all_same(gradients(made), want)
+        assert_all_same(gradients(inside), want)
+        assert_all_same(
+            gradients(sf.SeeGera(other.with_edges(other.edges()).with_features(graph().features), **FIELDS)), want
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("backend", KERNELS)
+def test_autocast(backend, dtype):
+    """`torch.autocast`: the operations compute in float32, so that the loss has the bits of float32"""
+    with sf.use_backend(backend):
+        made = model()
+        want = gradients(made)
+        loss = made(seed=1).loss
+        made.zero_grad()
+        with torch.autocast("cpu", dtype):
+            output = made(seed=1)
+            assert_same_bits(output.loss, loss)
+            if backend == "cpu":
+                assert_all_same(gradients(made), want)
+                made.zero_grad()
+            z = torch.nn.Linear(4, 3)(torch.ones(12, 1, 4))
+            assert z.dtype == dtype
+            assert sf.ops.link_likelihood(z, made.graph.adjacency).dtype == torch.float32
+        output.loss.backward()
+        assert_all_same({name: parameter.grad for name, parameter in made.named_parameters()}, want)
+
+
+def test_grad_scaler():
+    """`torch.amp.GradScaler`: works; a step with infinite gradients is left out"""
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    want = {
+        name: p.detach() - 1e-2 * g
+        for (name, p), g in zip(made.named_parameters(), gradients(made).values(), strict=True)
+    }
+    optimizer.zero_grad()
+    scaler.scale(made(seed=1).loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    for name, parameter in made.named_parameters():
+        assert_close(parameter.detach(), want[name].double(), terms=4, name=name)
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_default_dtype(backend):
+    """`torch.set_default_dtype`, `torch.set_default_device`: no effect; a model has its graph's dtype and device"""
+    with sf.use_backend(backend):
+        want = gradients(model())
+        for settings in ({"dtype": torch.float64}, {"dtype": torch.float64, "device": "meta"}):
+            torch.set_default_dtype(settings["dtype"])
+            torch.set_default_device(settings.get("device"))
+            try:
+                made = model()
+                assert_all_same(gradients(made), want)
+                made.link_scores([[0, 1]])
+                made.reconstruct_features([0], [1])
+            finally:
+                torch.set_default_dtype(torch.float32)
+                torch.set_default_device(None)
+        with torch.device("meta"):
+            assert_all_same(gradients(model()), want)
+
+
+# --- torch.func and torch.compile ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_functional_call(backend):
+    """`torch.func.functional_call` with `grad`, `vjp`, `jacrev`: right gradients"""
+    made = model()
+    parameters = {name: parameter.detach() for name, parameter in made.named_parameters()}
+
+    def loss(given):
+        with sf.use_backend(backend):
+            return torch.func.functional_call(made, given, (), {"seed": 1}).loss
+
+    found = torch.func.grad(loss)(parameters)
+    with sf.use_backend(backend):
+        for name, value in gradients(made).items():
+            assert_close(found[name], value.double(), terms=100, name=name)
+
+
+@pytest.mark.filterwarnings("error:There is a performance drop")
+def test_vmap():
+    """`torch.vmap` over tensors, seeds or weights of several models: right; draws are computed in one call"""
+    made = [model(seed=seed) for seed in range(3)]
+    stacked, _ = torch.func.stack_module_state(made)
+    losses = torch.vmap(lambda given: torch.func.functional_call(made[0], given, (), {"seed": 1}).loss)(stacked)
+    for number, each in enumerate(made):
+        assert_close(losses[number], each(seed=1).loss.detach().double(), terms=100)
+    seeds = torch.arange(3)
+    losses = torch.vmap(lambda seed: made[0](seed=seed).loss)(seeds)
+    for number in range(3):
+        assert_close(losses[number].detach(), made[0](seed=number).loss.detach().double(), terms=100)
+
+
+def test_forward_mode():
+    """`torch.func.jvp`, `jacfwd`, `hessian`: refused by name; `use_backend("reference")` has them"""
+    z = torch.ones(3, 2, 4)
+    if "cpu" in KERNELS:
+        with pytest.raises(NotImplementedError, match="standard_normal_density: has no forward-mode derivative"):
+            torch.func.jvp(sf.ops.standard_normal_density, (z,), (z,))
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="has no forward-mode"):
+            sf.ops.standard_normal_density(torch.autograd.forward_ad.make_dual(z, z))
+    with sf.use_backend("reference"):
+        _, tangent = torch.func.jvp(sf.ops.standard_normal_density, (z,), (z,))
+    assert_close(tangent, torch.full((2,), -12.0, dtype=torch.float64), terms=12)
+
+
+def compiled_losses(made, seeds, **options):
+    """The losses of a compiled model, and how many graphs it was compiled to."""
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(made, backend="aot_eager", **options)
+    losses = [compiled(seed=seed).loss.detach() for seed in seeds]
+    return losses, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"negatives": 3, "variant": "independent"}, {"likelihood": "gaussian"}], ids=str
+)
+def test_compile(fields):
+    """`torch.compile(model, fullgraph=True)` with a tensor as the seed: compiles once, numbers as without"""
+    made = model(dropout=0.3, **fields)
+    losses, graphs = compiled_losses(made, [torch.tensor([5 + step]) for step in range(8)], fullgraph=True)
+    assert graphs == 1
+    for step, loss in enumerate(losses):
+        assert_same_bits(loss, made(seed=5 + step).loss.detach())
+
+
+@pytest.mark.parametrize(("seeds", "most"), [([*range(3, 10), -(2**63)], 2), ([None] * 8, 1)], ids=["int", "None"])
+def test_compile_with_other_seeds(seeds, most):
+    """`torch.compile(model)` with a number as the seed, or none: compiles at most twice"""
+    made, eager = model(), model()
+    losses, graphs = compiled_losses(made, seeds)
+    assert graphs <= most
+    for seed, loss in zip(seeds, losses, strict=True):
+        assert_same_bits(loss, eager(seed=seed).loss.detach())
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+def test_copies_share_the_graph():
+    """`copy.deepcopy(model)`, `AveragedModel(model)`: the weights are copied, the graph is shared"""
+    made = model()
+    made(seed=1)
+    copied = copy.deepcopy(made)
+    averaged = torch.optim.swa_utils.AveragedModel(made)
+    averaged.update_parameters(made)
+    for other in (copied, averaged.module):
+        assert other.graph is made.graph
+        assert_all_same(other.state_dict(), made.state_dict())
+        assert all(p.data_ptr() != q.data_ptr() for p, q in zip(other.parameters(), made.parameters(), strict=True))
+        assert_all_same(gradients(other), gradients(made))
+
+
+def test_pickles():
+    """`pickle`, `torch.save(model)`: hold the graph, but nothing that is computed from it"""
+    made = model()
+    small = len(pickle.dumps(made))
+    want = gradients(made)
+    made.embed()
+    assert len(pickle.dumps(made)) <= small + 64
+    assert_all_same(gradients(pickle.loads(pickle.dumps(made))), want)
+    file = io.BytesIO()
+    torch.save(made, file)
+    file.seek(0)
+    assert_all_same(gradients(torch.load(file, weights_only=False)), want)
+
+
+def test_double_and_to():
+    """`model.double()`, `model.to(device)`: the model's graph follows; for another, the message says `graph.to(...)`"""
+    made = model().double()
+    assert made.graph.dtype == torch.float64
+    assert made(seed=1).loss.dtype == torch.float64
+    with pytest.raises(
+        TypeError, match=r"graph: got torch.float32, want torch.float64 .* graph.to\(dtype=torch.float64\)"
+    ):
+        made(graph(), seed=1)
+    made = made.float()
+    assert_all_same(gradients(made), gradients(model()))
+    with pytest.raises(TypeError, match=r"half.* torch.float32"):
+        model().half()(seed=1)
+    with pytest.raises(ValueError, match="graph: is on cpu, want meta"):
+        model().to("meta")(seed=1)
+
+
+def test_features_with_a_gradient():
+    """features that require a gradient: refused; a graph's features are constants"""
+    features = torch.rand(12, 3, requires_grad=True)
+    with pytest.raises(ValueError, match="features: got a tensor that requires a gradient, want a constant"):
+        sf.Graph(graph().adjacency, features)
+    with pytest.raises(ValueError, match="features: got a tensor that requires a gradient"):
+        graph().with_features(features)
+    sf.Graph(graph().adjacency, features.detach())
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def test_importing_twice():
+    """importing twice in one process: `importlib.reload` works; a whole second import is refused"""
+    printed = run(
+        """
+        import importlib, sys
+        import seegera_fast
+        importlib.reload(seegera_fast)
+        for name in [name for name in sys.modules if name.startswith("seegera_fast")]:
+            del sys.modules[name]
+        try:
+            import seegera_fast
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert printed.startswith("seegera_fast: is imported a second time in this process")
+    assert len(printed.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_distributed_data_parallel():
+    """`DistributedDataParallel`: works; without a seed each rank draws its own noise, masks and non-edges"""
+    printed = run(
+        """
+        import os, tempfile, torch, torch.distributed as dist, torch.multiprocessing as mp
+        import seegera_fast as sf
+        from torch.nn.parallel import DistributedDataParallel
+
+        def work(rank, file, results):
+            dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+            graph = sf.Graph(torch.ones(8, 8).triu(1) + torch.ones(8, 8).tril(-1), torch.eye(8)[:, :4])
+            model = sf.SeeGera(graph, embedding_dim=3, hidden_dim=4, structure_masking_rate=0.3)
+            assert all(parameter.numel() for parameter in model.parameters())
+            parallel = DistributedDataParallel(model)
+            loss = parallel().loss
+            loss.backward()
+            gradient = sum(float(parameter.grad.abs().sum()) for parameter in model.parameters())
+            weights = sum(float(parameter.detach().sum()) for parameter in model.parameters())
+            results.put((rank, weights, gradient, loss.item()))
+            dist.destroy_process_group()
+
+        if __name__ == "__main__":
+            results = mp.get_context("fork").Queue()
+            file = os.path.join(tempfile.mkdtemp(), "meeting")
+            mp.start_processes(work, (file, results), nprocs=2, start_method="fork")
+            first, second = sorted(results.get() for _ in "ab")
+            assert first[1:3] == second[1:3]
+            assert first[3] != second[3]
+            print("fine")
+        """
+    )
+    assert printed.splitlines()[-1] == "fine"
+
+
+@pytest.mark.slow
+def test_workers():
+    """a `DataLoader` with workers, `multiprocessing` with spawn: work; after a fork torch's threads hang"""
+    printed = run(
+        """
+        import torch, seegera_fast as sf
+
+        class Sums(torch.utils.data.Dataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, number):
+                z = torch.full((4000, 2, 16), float(number))
+                return sf.ops.standard_normal_density(z)
+
+        torch.set_num_threads(2)
+        Sums()[0]
+        loaded = list(torch.utils.data.DataLoader(Sums(), num_workers=2, timeout=60))
+        assert all(torch.equal(found[0], Sums()[number]) for number, found in enumerate(loaded))
+        print("fine")
+        """
+    )
+    assert printed.splitlines()[-1] == "fine"
