@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .support.arguments import dense, on_device
+from .support.arguments import constant, dense, on_device
 from .support.hints import quoted
 
 INTEGER_KINDS = "iu"
@@ -31,7 +31,8 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
     if hasattr(matrix, "to_scipy"):  # a SparseMatrix
         matrix = matrix.to_scipy()
     if isinstance(matrix, torch.Tensor):
-        return _coo_of_tensor(matrix.detach(), name)
+        constant(name, matrix)
+        return _coo_of_tensor(matrix, name)
     if scipy.sparse.issparse(matrix):
         return _coo_of_scipy(matrix, name)
     if not isinstance(matrix, (np.ndarray, list, tuple)):

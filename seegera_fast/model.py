@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pathlib
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import IO, Any
@@ -14,17 +16,18 @@ from torch import nn
 from . import checks, model_file, ops
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
+from .convert import FLOATING
 from .graph import Graph
 from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
-from .objective import Output, Posterior, Targets, bound
+from .objective import Output, Posterior, Targets, bound, check_targets
 from .ops.feature_likelihood import LIKELIHOODS
+from .scores import entries, pair_products
 from .seeds import Site, derive_seed, seed_tensor
 from .sparse_matrix import SparseMatrix
 from .support import arguments, tensor_file
 from .support.atomic import written_aside
 from .support.kept import lasting
-from .support.pieces import pieces
 
 
 class SeeGera(nn.Module):
@@ -70,7 +73,7 @@ class SeeGera(nn.Module):
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         config = replace(config or SeeGeraConfig(), **options)
         self._begin(config, seed, graph.num_nodes, graph.num_features)
-        self._check_targets(graph)
+        check_targets(self.config, graph)
         self._graph = graph
         # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
         self._build(torch.Generator("cpu").manual_seed(seed))
@@ -125,23 +128,6 @@ class SeeGera(nn.Module):
                 has_log_var=LIKELIHOODS[config.likelihood].has_log_var,
             )
 
-    def _check_targets(self, graph: Graph) -> None:
-        """Raises a ValueError if the likelihood can't take the features, or there are too few non-edges to draw."""
-        name, likelihood = self.config.likelihood, LIKELIHOODS[self.config.likelihood]
-        if self.config.feature_side and not likelihood.takes_any:
-            low, high = graph.features.value_range
-            if low < likelihood.low or high > likelihood.high:
-                others = " and ".join(f'"{other}"' for other, entry in LIKELIHOODS.items() if entry.takes_any)
-                raise ValueError(
-                    f'likelihood: got "{name}" with features from {low:g} to {high:g}, want values in '
-                    f"[{likelihood.low:g}, {likelihood.high:g}]; {others} take any"
-                )
-        negatives, available = self.config.negatives, graph.adjacency.non_edge_count
-        if negatives != "all":
-            drawn = graph.num_edges if negatives == "edges" else negatives
-            if not 1 <= drawn <= available:
-                raise ValueError(f'negatives: got {negatives!r} ({drawn}), want "all" or 1 to {available} non-edges')
-
     def _checked(self, graph: Graph | None) -> Graph:
         if graph is None:
             graph = self._graph
@@ -154,7 +140,37 @@ class SeeGera(nn.Module):
                     f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
                     f"{self.num_features}, those of the model"
                 )
+        weight = self.node_mean.first.weight
+        if weight.dtype not in FLOATING:
+            raise TypeError(
+                f"model: has weights of {weight.dtype}, want torch.float32 or torch.float64: model.float() or .double()"
+            )
+        if graph.device != weight.device:
+            raise ValueError(
+                f"graph: is on {graph.device}, want {weight.device}, as the model: graph.to({weight.device})"
+            )
+        if graph.dtype != weight.dtype:
+            raise TypeError(
+                f"graph: got {graph.dtype}, want {weight.dtype}, as the model: graph.to(dtype={weight.dtype})"
+            )
         return graph
+
+    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> SeeGera:
+        """Moves or converts the weights, for ``to``, ``double`` and their like. The model's own graph follows."""
+        super()._apply(function, recurse)
+        graph, weight = self._graph, self.node_mean.first.weight
+        follows = graph is not None and weight.dtype in FLOATING and not weight.is_meta
+        if follows and (graph.device, graph.dtype) != (weight.device, weight.dtype):
+            self._graph = graph.to(device=weight.device, dtype=weight.dtype)
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SeeGera:
+        """A model with its own weights. The graph, which nothing changes, is shared."""
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        if self._graph is not None:
+            memo[id(self._graph)] = self._graph
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
     def forward(
         self, graph: Graph | None = None, *, seed: int | torch.Tensor | None = None, warmup: float | torch.Tensor = 1.0
@@ -173,7 +189,7 @@ class SeeGera(nn.Module):
                 or a seed or a factor of another kind or out of range.
         """
         graph = self._checked(graph)
-        self._check_targets(graph)
+        check_targets(self.config, graph)
         warmup = checks.rate("warmup", warmup)
         if seed is None:
             seed = self._next_seed_as_tensor() if torch.compiler.is_compiling() else self.next_seed()
@@ -233,7 +249,7 @@ class SeeGera(nn.Module):
             TypeError, ValueError: ``optimizer`` is not an optimiser or not capturable, or the model is not on a GPU.
         """
         graph = self._checked(graph)
-        self._check_targets(graph)
+        check_targets(self.config, graph)
         return CapturedStep(self, optimizer, graph)
 
     @property
@@ -368,7 +384,7 @@ class SeeGera(nn.Module):
             z_nodes, z_features = self._sample(nodes, features, derive_seed(seed, Site.SAMPLES))
             decoder_seed = derive_seed(seed, Site.DECODER)
             _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, 0.0, decoder_seed)
-            return LIKELIHOODS[self.config.likelihood].mean(_entries(decoded, rows, cols)).mean(dim=1)
+            return LIKELIHOODS[self.config.likelihood].mean(entries(decoded, rows, cols)).mean(dim=1)
 
     def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
         """Writes weights, configuration and sizes in the safetensors format. The same model gives the same bytes.
@@ -429,18 +445,3 @@ class SeeGera(nn.Module):
             except ValueError as error:
                 raise ValueError(f"{error} in {path}") from None
         return model
-
-
-def pair_products(embedding: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
-    """``e_i . e_k`` for pairs ``[m, 2]`` of rows of ``[n, d]``, in float64, where float32 numbers do not overflow."""
-    products = [embedding[low].double().mul_(embedding[high]).sum(dim=1) for low, high in pieces(embedding, *pairs.t())]
-    return torch.cat(products) if products else embedding.new_zeros(0, dtype=torch.float64)
-
-
-def _entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.Tensor:
-    """The entries (rows, cols) of ``hidden @ weight``, ``[m, J]``."""
-    weight = decoded.weight if decoded.weight.ndim == 3 else decoded.weight[None]
-    by_feature = weight.permute(2, 0, 1).contiguous()  # [l, 1 or J, h]
-    hidden = decoded.hidden
-    entries = [(hidden[row] * by_feature[col]).sum(dim=2) for row, col in pieces(hidden, rows, cols)]
-    return torch.cat(entries) if entries else hidden.new_zeros(0, hidden.shape[1])

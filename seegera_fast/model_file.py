@@ -117,12 +117,14 @@ def read_weights(file: tensor_file.TensorFile, model: Mapping[str, torch.Tensor]
         ValueError: a tensor is missing, too much, of another shape or dtype, or not finite.
     """
     dtypes = {entry.dtype for entry in file.entries.values()}
-    for name in {**model, **file.entries}:
-        if name not in file.entries:
+    # Models of earlier versions had empty weights for noise of width 0.
+    found = {name: entry for name, entry in file.entries.items() if name in model or 0 not in entry.shape}
+    for name in {**model, **found}:
+        if name not in found:
             raise ValueError(f"{file.path} lacks the tensor {name}")
         if name not in model:
             raise ValueError(f"{file.path} has a tensor {quoted(name)}, which its configuration has not")
-        entry = file.entries[name]
+        entry = found[name]
         shape = tuple(model[name].shape)
         if entry.shape != shape or entry.dtype not in FLOATING:
             raise ValueError(f"{file.path} has {name} as {entry}, want torch.float32 or torch.float64 {shape}")

@@ -13,6 +13,7 @@ import torch
 
 from . import ops
 from .config import SeeGeraConfig
+from .graph import Graph
 from .nn import Decoded
 from .ops.feature_likelihood import LIKELIHOODS
 from .reference.weights import logsumexp
@@ -92,6 +93,24 @@ def balance(present: Number, cells: int, *, binary: bool) -> tuple[Number, Numbe
     # With a single cell, cells - present could be 0; it is set to 1.
     absent = cells - present if cells > 1 else 0 * present + 1
     return cells / (2 * absent), absent / divisor
+
+
+def check_targets(config: SeeGeraConfig, graph: Graph) -> None:
+    """Raises a ValueError if the likelihood can't take the features, or there are too few non-edges to draw."""
+    likelihood = LIKELIHOODS[config.likelihood]
+    if config.feature_side and not likelihood.takes_any:
+        low, high = graph.features.value_range
+        if low < likelihood.low or high > likelihood.high:
+            others = " and ".join(f'"{other}"' for other, entry in LIKELIHOODS.items() if entry.takes_any)
+            raise ValueError(
+                f'likelihood: got "{config.likelihood}" with features from {low:g} to {high:g}, want values in '
+                f"[{likelihood.low:g}, {likelihood.high:g}]; {others} take any"
+            )
+    negatives, available = config.negatives, graph.adjacency.non_edge_count
+    if negatives != "all":
+        drawn = graph.num_edges if negatives == "edges" else negatives
+        if not 1 <= drawn <= available:
+            raise ValueError(f'negatives: got {negatives!r} ({drawn}), want "all" or 1 to {available} non-edges')
 
 
 class Scales:

@@ -210,7 +210,7 @@ class ModelOracle:
         noise = (noise < random.threshold(self.config.noise_prob)).double()
         hidden = torch.cat([inputs[:, None].expand(-1, draws, -1), noise], dim=2)
         weight, bias = self._layer(f"{name}.first")
-        layers = [(torch.cat([weight, self.parameters[f"{name}.first.noise_weight"]]), bias)]
+        layers = [(torch.cat([weight, self.parameters.get(f"{name}.first.noise_weight", weight[:0])]), bias)]
         while f"{name}.rest.{len(layers) - 1}.weight" in self.parameters:
             layers.append(self._layer(f"{name}.rest.{len(layers) - 1}"))
         return stack(layers, hidden, propagation, rate, seed)

@@ -38,7 +38,6 @@ WRITERS = {
     "torch dense": torch.tensor,
     "torch float32": lambda x: torch.tensor(x).float(),
     "torch bfloat16": lambda x: torch.tensor(x).bfloat16(),
-    "torch with gradient": lambda x: torch.tensor(x).requires_grad_(),
     "torch transposed twice": lambda x: torch.tensor(x.T.copy()).T,
     "torch coo": lambda x: torch.tensor(x).to_sparse_coo(),
     "torch csr": lambda x: torch.tensor(x).to_sparse_csr(),

@@ -179,7 +179,7 @@ def test_two_dtypes_in_one_file_are_refused(path):
     ("field", "value", "words"),
     [
         ("num_importance_samples", 200_000, "num_importance_samples: got 200000, want 1 to 65536"),
-        ("encoder_layers", 10**9, "encoder_layers: got 1000000000, but the file has 16 tensors"),
+        ("encoder_layers", 10**9, "encoder_layers: got 1000000000, but the file has 15 tensors"),
         ("hidden_dim", 2**31 - 1, "has node_mean.first.weight as torch.float64 (9, 5), want"),
         ("embedding_dim", "4", "embedding_dim: got '4', want an int"),
         ("feature_side", "false", "feature_side: got 'false', want True or False"),

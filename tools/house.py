@@ -23,7 +23,7 @@ LAYERS = (
     ("tasks",),
     ("training", "checkpoint", "checkpoint_file"),
     ("model", "model_file", "capture"),
-    ("nn", "objective", "masking", "config"),
+    ("nn", "objective", "scores", "masking", "config"),
     ("datasets", "environment"),
     ("ops",),
     ("kernels",),

@@ -62,7 +62,8 @@ class NoisyLayer(nn.Module):
         super().__init__()
         self.noise_prob = noise_prob
         self.weight = glorot(start, in_dim + noise_dim, out_dim, in_dim)
-        self.noise_weight = glorot(start, in_dim + noise_dim, out_dim, noise_dim)
+        # Without noise there is none: DistributedDataParallel and some optimisers don't take empty parameters.
+        self.noise_weight = glorot(start, in_dim + noise_dim, out_dim, noise_dim) if noise_dim else None
         self.bias = zeros(start, out_dim) if bias else None
 
     def forward(
@@ -78,7 +79,7 @@ class NoisyLayer(nn.Module):
             propagation,
             features,
             self.weight,
-            self.noise_weight,
+            self.weight.new_empty(0, self.weight.shape[1]) if self.noise_weight is None else self.noise_weight,
             num_draws=num_draws,
             seed=seed,
             bias=self.bias,

@@ -169,11 +169,18 @@ def on_device(name: str, value: Any) -> None:
         raise ValueError(f"{name}: is on meta, where tensors hold no numbers, want another device")
 
 
+def constant(name: str, value: torch.Tensor) -> None:
+    """Checks that a tensor needs no gradient, because a graph would not pass it on."""
+    if value.requires_grad:
+        raise ValueError(f"{name}: got a tensor that requires a gradient, want a constant: {name}.detach()")
+
+
 def array(name: str, value: Any) -> np.ndarray:
     """Converts a tensor or anything that NumPy takes to an array."""
     if isinstance(value, torch.Tensor):
         dense(name, value)
-        value = value.detach().cpu().resolve_conj().resolve_neg()
+        constant(name, value)
+        value = value.cpu().resolve_conj().resolve_neg()
         # NumPy has neither bfloat16 nor the dtypes of one byte.
         return (value.to(torch.float64) if value.dtype.is_floating_point else value).numpy()
     try:

@@ -10,7 +10,7 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..graph import Graph
-from ..model import pair_products
+from ..scores import pair_products
 from ..training import require_finite
 from .common import run
 from .splits import split_links
