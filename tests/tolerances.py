@@ -50,6 +50,24 @@ def assert_close(actual: torch.Tensor, expected64: torch.Tensor, *, terms: int =
     )
 
 
+# Where a tanh or a sigmoid is saturated, or large terms cancel, what is left of a small number is rounding errors. So
+# results of a whole program are held against the largest of them. A mistake in a kernel is far above this.
+PROGRAM = 1e-7
+
+
+def assert_program_close(actual: dict[str, torch.Tensor], expected64: dict[str, torch.Tensor]) -> None:
+    """Asserts that the results of a whole program in float64 are equal up to rounding, against the largest of them."""
+    assert actual.keys() == expected64.keys()
+    allowed = PROGRAM * max(value.abs().max().item() for value in expected64.values() if value.numel())
+    for name, want in expected64.items():
+        got = actual[name]
+        assert got.dtype == want.dtype == torch.float64, f"{name}: {got.dtype}, want torch.float64"
+        assert got.shape == want.shape, f"{name}: shape {tuple(got.shape)}, want {tuple(want.shape)}"
+        excess = (got - want).abs().nan_to_num(nan=math.inf)
+        worst = excess.max().item() if want.numel() else 0.0
+        assert worst <= allowed, f"{name}: differs by {worst:.3g}, want at most {allowed:.3g}"
+
+
 def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor, *, name: str = "result") -> None:
     """Asserts that dtype, shape and all bits are equal: -0 differs from 0, and a NaN equals itself."""
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, want {expected.dtype}"
