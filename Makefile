@@ -60,6 +60,11 @@ run: $(VENV)/.installed $(VENV)/.native
 test: $(VENV)/.extra-test $(VENV)/.native
 	@$(PHASE) tests $(PYTEST) $(MARKED) $(PROFILE) tests $(ARGS)
 
+# Very many random configurations and damaged files: some ten minutes.
+fuzz: $(VENV)/.extra-test $(VENV)/.native
+	@$(PHASE) 'random configurations and damaged files' $(PYTEST) --hypothesis-profile=fuzz tests/test_properties.py \
+		tests/test_properties_files.py $(ARGS)
+
 # Tests that run the same lines of Python for every instruction set.
 FOR_ANY_ISA = operators_are_sound or compiles_whole or second_derivatives or no_gradient_wanted or inductor
 

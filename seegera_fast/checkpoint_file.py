@@ -110,8 +110,7 @@ def read(path: Path, course: Course) -> State:
             message names the file and the field.
     """
     try:
-        with tensor_file.opened(path) as file:
-            return _read(file, course)
+        return _read(tensor_file.read(path), course)
     except ValueError as error:
         raise ValueError(f"checkpoint: {error}") from error
 
@@ -124,7 +123,7 @@ def _read(file: TensorFile, course: Course) -> State:
     groups: dict[str, dict[str, torch.Tensor]] = {WEIGHTS: {}, ADAM: {}, BEST: {}}
     for key in _checked_entries(file, course.weights, best is not None):
         group, _, name = key.partition("/")
-        groups[group][name] = file.read(key, finite=not name.endswith(f"/{SQUARES}"))
+        groups[group][name] = file.tensor(key, finite=not name.endswith(f"/{SQUARES}"))
     _check_adam(file.path, groups[ADAM], epoch)
     return State(
         epoch=epoch,

@@ -423,18 +423,18 @@ class SeeGera(nn.Module):
             checks.graph(graph)
         device = arguments.device("device", device)
         try:
-            with tensor_file.opened(pathlib.Path(path)) as file:
-                header = model_file.read_header(file)
-                model = cls.__new__(cls)
-                nn.Module.__init__(model)
-                model._begin(header.config, header.seed, header.num_nodes, header.num_features)
-                try:
-                    model._build(None)
-                except RuntimeError:
-                    raise ValueError(f"{file.path} has widths in its header that no tensor can have") from None
-                weights = model_file.read_weights(file, model.state_dict())
-                if graph is not None:
-                    model_file.check_draws(file, header, graph.device)
+            file = tensor_file.read(pathlib.Path(path))
+            header = model_file.read_header(file)
+            model = cls.__new__(cls)
+            nn.Module.__init__(model)
+            model._begin(header.config, header.seed, header.num_nodes, header.num_features)
+            try:
+                model._build(None)
+            except RuntimeError:
+                raise ValueError(f"{file.path} has widths in its header that no tensor can have") from None
+            weights = model_file.read_weights(file, model.state_dict())
+            if graph is not None:
+                model_file.check_draws(file, header, graph.device)
         except ValueError as error:
             raise ValueError(f"path: {error}, want a file of SeeGera.save") from error
         model.load_state_dict(weights, assign=True)

@@ -130,4 +130,4 @@ def read_weights(file: tensor_file.TensorFile, model: Mapping[str, torch.Tensor]
             raise ValueError(f"{file.path} has {name} as {entry}, want torch.float32 or torch.float64 {shape}")
     if len(dtypes) > 1:
         raise ValueError(f"{file.path} has tensors of {' and '.join(sorted(map(str, dtypes)))}, want one dtype")
-    return {name: file.read(name) for name in model}
+    return {name: file.tensor(name) for name in model}
