@@ -28,8 +28,8 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
     """Converts any kind of matrix to SciPy COO in float64, checks it, and leaves duplicate entries as they are."""
-    if hasattr(matrix, "to_scipy"):  # a SparseMatrix
-        matrix = matrix.to_scipy()
+    if hasattr(matrix, "_to_scipy"):  # a SparseMatrix
+        matrix = matrix._to_scipy(name)
     if isinstance(matrix, torch.Tensor):
         constant(name, matrix)
         return _coo_of_tensor(matrix, name)

@@ -184,8 +184,9 @@ def bound(
     terms = {**likelihoods, "prior": prior, "mixture": mixture}
     values = torch.stack([term.detach() for term in terms.values()])
     lost = values == -math.inf
-    means = values.masked_fill(lost, 0.0).sum(dim=1) / (~lost).sum(dim=1)
-    means = means.masked_fill(lost.all(dim=1), -math.inf)
+    # In float64, where the sum of float32 numbers does not overflow.
+    means = values.double().masked_fill(lost, 0.0).sum(dim=1) / (~lost).sum(dim=1)
+    means = means.masked_fill(lost.all(dim=1), -math.inf).to(values.dtype)
     return Output(loss, dict(zip(terms, means.unbind(), strict=True)))
 
 

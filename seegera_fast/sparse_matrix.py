@@ -58,6 +58,7 @@ class SparseMatrix(Keeping):
         self.col = col.contiguous()
         self.values = values.contiguous()
         self.shape = (whole("shape", shape[0]), whole("shape", shape[1]))
+        self._check_sizes()
         self.symmetric = flag("symmetric", symmetric)
         self.hollow = flag("hollow", hollow)
         self._transposed: SparseMatrix | None = None
@@ -66,12 +67,25 @@ class SparseMatrix(Keeping):
         self._origin: weakref.ref[SparseMatrix] | None = None
         self._layout = "auto"
 
+    def _check_sizes(self) -> None:
+        """Checks that the three tensors are as long as the kernels take them to be, and on one device."""
+        if self.rowptr.shape[0] != self.shape[0] + 1:
+            raise ValueError(
+                f"rowptr: got {self.rowptr.shape[0]} numbers, want {self.shape[0] + 1}: one more than rows"
+            )
+        if self.values.shape != self.col.shape:
+            raise ValueError(f"values: got {self.values.shape[0]}, want {self.col.shape[0]}, one for each of col")
+        for name in ("rowptr", "col"):
+            if getattr(self, name).device != self.values.device:
+                raise ValueError(f"{name}: is on {getattr(self, name).device} and values on {self.values.device}")
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_origin": None, "_transposed": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._structure()
+        self._check_sizes()
+        self._structure("matrix")
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]} x {self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
@@ -307,12 +321,16 @@ class SparseMatrix(Keeping):
         Raises:
             ValueError: the tensors that the matrix was made from do not form one.
         """
-        values = self.values.detach().cpu().numpy().copy()
-        return scipy.sparse.csr_matrix((values, *self._structure()), shape=self.shape)
+        return self._to_scipy("matrix")
 
-    def _structure(self) -> tuple[np.ndarray, np.ndarray]:
+    def _to_scipy(self, name: str) -> scipy.sparse.csr_matrix:
+        """:meth:`to_scipy` with a name for the messages."""
+        values = self.values.detach().cpu().numpy().copy()
+        return scipy.sparse.csr_matrix((values, *self._structure(name)), shape=self.shape)
+
+    def _structure(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Copies of the columns and the row pointers, checked."""
-        return checked_structure(self.col.cpu().numpy(), self.rowptr.cpu().numpy(), self.shape, "matrix")
+        return checked_structure(self.col.cpu().numpy(), self.rowptr.cpu().numpy(), self.shape, name)
 
     @classmethod
     @lasting
@@ -341,6 +359,9 @@ class SparseMatrix(Keeping):
         text("name", name)
         checked_dtype("dtype", dtype)
         tiny = torch.finfo(dtype).tiny
+        if isinstance(matrix, SparseMatrix):
+            # Its constructor has not read the numbers.
+            matrix._structure(name)
         if (
             isinstance(matrix, SparseMatrix)
             and matrix._surely_fits(dtype)

@@ -187,6 +187,7 @@ def train(
     run.optimizer.zero_grad()
     if run.best is not None:
         model.load_state_dict(run.best.weights)
+    run.require_finite_weights()
     model.eval()
     return Training(
         history=run.history,
@@ -223,6 +224,11 @@ class _Run:
         restore_adam(self.model, self.optimizer, state.adam)
         self.history, self.best, self._earlier_peak = state.history, state.best, state.peak_memory
         self._start -= state.seconds
+
+    def require_finite_weights(self) -> None:
+        """Raises a TrainingFailure where a gradient has become NaN or infinite though the loss before it was finite."""
+        sums = torch.stack([parameter.detach().double().abs().sum() for parameter in self.model.parameters()])
+        require_finite(len(self.history), "weights", sums)
 
     @property
     def seconds(self) -> float:
@@ -293,6 +299,7 @@ def _train(
                 interrupted = stop.requested
                 due = checkpoint is not None and len(run.history) % checkpoint.every == 0 and not run.ended
                 if checkpoint is not None and (interrupted or due):
+                    run.require_finite_weights()
                     checkpoint.save(run.state, course)
                 if interrupted:
                     break

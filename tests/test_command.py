@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import pty
 import resource
 import select
 import shutil
@@ -985,3 +986,31 @@ def test_projection_of_rows_that_are_nearly_the_same(noise):
     points, method = plots.project((0.1 + noise * draws.standard_normal((40, 5))).astype(np.float32))
     assert method == "PCA"
     assert np.isfinite(points).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=["loud", "quiet"])
+def test_a_terminal_that_is_closed_ends_the_run_with_its_files(quiet, tmp_path):
+    """The kernel sends SIGHUP, and what is written to the terminal fails from then on."""
+    screen, terminal = pty.openpty()
+    fields = ["--set", "embedding_dim=8", "--set", "hidden_dim=8", "--set", "patience=none", "--epochs", "100000"]
+    command = ["train", "--data", "digits", *fields, *quiet, "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seegera_fast", *command],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        # The terminal is that of the new session.
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+    while process.poll() is None and not checkpoint.exists():
+        if select.select([screen], [], [], 0.1)[0]:
+            os.read(screen, 4096)
+    os.close(screen)
+    assert process.wait(120) == 130
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"results.json", "model.safetensors", "embedding.npy", "picture.png"} <= names
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["interrupted"] is True

@@ -1305,3 +1305,40 @@ def test_labels_beyond_int64():
         Graph(PAIRS, labels=np.array([0, 1, 2, 2**64 - 1], np.uint64))
     with pytest.raises(ValueError, match=r"labels: got numbers from 0\.0 to 1e\+300"):
         Graph(PAIRS, labels=[0.0, 1.0, 2.0, 1e300])
+
+
+def damaged_matrices():
+    rowptr, col, values = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2]), torch.ones(3)
+    return {
+        "pointers beyond": ((torch.tensor([0, 10**10, 10**10, 3]), col, values), "indptr that falls"),
+        "columns beyond": ((rowptr, torch.tensor([0, 1, 10**10]), values), "indices"),
+    }
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("kind", damaged_matrices())
+def test_a_damaged_sparse_matrix_is_refused_where_it_comes_in(kind, symmetric):
+    parts, message = damaged_matrices()[kind]
+    matrix = SparseMatrix(*parts, (3, 3), symmetric=symmetric)
+    for name, make in {
+        "features": lambda: Graph(PAIRS, features=matrix),
+        "adjacency": lambda: Graph(matrix),
+        "matrix": lambda: SparseMatrix.from_any(matrix),
+    }.items():
+        with pytest.raises(ValueError, match=f"{name}: got .*{message}"):
+            make()
+    with pytest.raises(ValueError, match=message):
+        pickle.loads(pickle.dumps(matrix))
+
+
+def test_a_sparse_matrix_of_wrong_sizes_is_refused():
+    rowptr, col, values = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2]), torch.ones(3)
+    with pytest.raises(ValueError, match="rowptr: got 2 numbers, want 4"):
+        SparseMatrix(rowptr[:2], col, values, (3, 3))
+    with pytest.raises(ValueError, match="values: got 2, want 3"):
+        SparseMatrix(rowptr, col, values[:2], (3, 3))
+    with pytest.raises(ValueError, match="rowptr: is on meta and values on cpu"):
+        SparseMatrix(rowptr.to("meta"), col, values, (3, 3))
+    state = SparseMatrix(rowptr, col, values, (3, 3)).__getstate__()
+    with pytest.raises(ValueError, match="values: got 1, want 3"):
+        SparseMatrix.__new__(SparseMatrix).__setstate__({**state, "values": values[:1]})

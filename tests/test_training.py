@@ -13,6 +13,7 @@ import pytest
 import torch
 from tolerances import assert_close, assert_same_bits
 
+import seegera_fast as sf
 from seegera_fast import SeeGera
 from seegera_fast.seeds import derive_seed
 from seegera_fast.training import (
@@ -318,3 +319,43 @@ def test_on_a_gpu():
     first = train(model, TrainingConfig(epochs=3), seed=2)
     assert all(math.isfinite(record["loss"]) for record in first.history)
     assert 0 < first.peak_memory == torch.cuda.max_memory_allocated()
+
+
+def small_graph():
+    rng = torch.Generator().manual_seed(0)
+    upper = (torch.rand(12, 12, generator=rng) < 0.4).float().triu(1)
+    return sf.Graph(upper + upper.T, (torch.rand(12, 3, generator=rng) < 0.5).float())
+
+
+def test_weights_that_become_nan_end_the_run_and_no_checkpoint_has_them(tmp_path):
+    """A gradient can be NaN where the loss is finite. The last good state stays."""
+    graph = small_graph()
+    for epochs in (4, 6):
+        model = sf.SeeGera(graph, embedding_dim=3, hidden_dim=3)
+        calls = []
+
+        def spoil(gradient, calls=calls):
+            calls.append(None)
+            return gradient * float("nan") if len(calls) == 4 else gradient
+
+        model.node_mean.first.weight.register_hook(spoil)
+        checkpoint = sf.Checkpoint(tmp_path / f"{epochs}.safetensors", every=2)
+        with pytest.raises(TrainingFailure, match="epoch 4: weights"):
+            train(model, TrainingConfig(epochs=epochs, patience=None), progress=False, checkpoint=checkpoint)
+        resumed = sf.SeeGera(graph, embedding_dim=3, hidden_dim=3)
+        again = sf.Checkpoint(checkpoint.path, resume=True)
+        config = TrainingConfig(epochs=epochs, patience=None)
+        assert train(resumed, config, progress=False, checkpoint=again).epochs == epochs
+
+
+def test_terms_are_finite_where_the_loss_is(tmp_path):
+    """The sum of a term over the samples may be beyond float32."""
+    graph = small_graph().with_features(torch.full((12, 3), 1e18))
+    fields = {"encoder": "mlp", "decoder": "mlp", "likelihood": "mse", "scaling": "sum", "num_importance_samples": 8}
+    model = sf.SeeGera(graph, embedding_dim=3, hidden_dim=3, **fields)
+    with torch.no_grad():
+        for encoder in (model.node_mean, model.node_log_var):
+            encoder.first.weight.mul_(1e-19)
+    output = model(seed=1)
+    assert output.loss.isfinite()
+    assert all(term.isfinite() for term in output.terms.values())

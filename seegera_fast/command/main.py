@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
@@ -12,6 +13,7 @@ from typing import Any
 
 from ..support.atomic import InUse
 from ..support.hints import nearest
+from ..support.screen import Screen
 from ..training import TrainingFailure
 from ..version import __version__
 from .embed import add_embed
@@ -49,7 +51,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status; bad options raise SystemExit."""
     options = _parse(sys.argv[1:] if argv is None else list(argv))
-    with warnings.catch_warnings():
+    with (
+        contextlib.redirect_stdout(Screen(sys.stdout)),
+        contextlib.redirect_stderr(Screen(sys.stderr)),
+        warnings.catch_warnings(),
+    ):
         warnings.showwarning = _show_warning
         try:
             status = options.run(options)
