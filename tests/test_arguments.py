@@ -619,6 +619,12 @@ def check(name, replaced, folder):
 NAMES = sorted(public())
 
 
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    """Strings and numbers that are taken for a path make their files here."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("arguments")
