@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import importlib.util
 import inspect
 import re
 import shlex
@@ -189,3 +190,12 @@ for value, gradient in (call() for call in calls.values()):
     lines = found.stdout.splitlines()
     assert len(lines) == 4
     assert all(line.endswith(" (1797, 8)") for line in lines)
+
+
+def test_the_table_of_habits_is_that_of_the_tests():
+    path = ROOT / "tools" / "habits.py"
+    spec = importlib.util.spec_from_file_location("habits", path)
+    habits = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(habits)
+    text = habits.PAGE.read_text(encoding="utf-8")
+    assert habits.page(text) == text, "the table is not that of the tests: run python tools/habits.py"

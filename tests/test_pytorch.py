@@ -95,7 +95,7 @@ def test_autocast(backend, dtype):
 
 
 def test_grad_scaler():
-    """`torch.amp.GradScaler`: works; a step with infinite gradients is left out"""
+    """`torch.amp.GradScaler`: works"""
     made = model()
     optimizer = torch.optim.SGD(made.parameters(), lr=1e-2)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -327,7 +327,7 @@ def test_distributed_data_parallel():
 
 @pytest.mark.slow
 def test_workers():
-    """a `DataLoader` with workers, `multiprocessing` with spawn: work; after a fork torch's threads hang"""
+    """a `DataLoader` with workers: works; after a plain fork torch's threads hang"""
     printed = run(
         """
         import torch, seegera_fast as sf
