@@ -23,7 +23,8 @@ def table() -> str:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             does, colon, happens = ast.get_docstring(node).splitlines()[0].partition(": ")
             if not colon:
-                raise ValueError(f"{TESTS.name}, {node.name}: got no row in the docstring, want 'you do: it happens'")            rows.append(f"| {does} | {happens} |\n")
+                raise ValueError(f"{TESTS.name}, {node.name}: got no row in the docstring, want 'you do: it happens'")
+            rows.append(f"| {does} | {happens} |\n")
     return HEAD + "".join(rows)
 
 
