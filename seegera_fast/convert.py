@@ -169,12 +169,10 @@ def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
         dense(name, mask)
     else:
         mask = array(name, mask)
-        if mask.dtype.kind not in "biuf":
-            raise TypeError(f"{name}: got values of type {mask.dtype}, want torch.bool")
-        mask = torch.from_numpy(mask)
-    if mask.dtype != torch.bool or tuple(mask.shape) != (num_nodes,):
+    if mask.dtype not in (torch.bool, np.dtype(bool)) or tuple(mask.shape) != (num_nodes,):
         raise ValueError(f"{name}: got {mask.dtype} {tuple(mask.shape)}, want torch.bool ({num_nodes},)")
-    return mask.clone()
+    # An array may run backwards or be read-only, which torch doesn't take.
+    return mask.clone() if isinstance(mask, torch.Tensor) else torch.from_numpy(mask.copy())
 
 
 def node_attribute(g: Any, node: Any, key: str, argument: str) -> Any:
