@@ -941,13 +941,28 @@ def test_masks():
     }
 
 
+def test_masks_that_run_backwards_or_are_read_only():
+    backwards = np.array([True, False, False, False])[::-1]
+    read_only = np.array([True, False, True, False])
+    read_only.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph = Graph(TRIANGLE, masks={"backwards": backwards, "read-only": read_only})
+    assert graph.masks["backwards"].tolist() == [False, False, False, True]
+    graph.masks["read-only"][0] = False
+    assert read_only.tolist() == [True, False, True, False], "the array itself was changed"
+
+
 @pytest.mark.parametrize(
     ("mask", "got"),
     [
-        ([True, False], r"torch.bool \(2,\)"),
-        ([0, 1, 0, 1], r"torch.int64 \(4,\)"),
+        ([True, False], r"bool \(2,\)"),
+        ([0, 1, 0, 1], r"int64 \(4,\)"),
         (torch.ones(4), r"torch.float32 \(4,\)"),
-        (np.ones((4, 1), bool), r"torch.bool \(4, 1\)"),
+        (np.ones((4, 1), bool), r"bool \(4, 1\)"),
+        (np.ones(4, ">i4"), r">i4 \(4,\)"),
+        (np.ones(4, np.longdouble), r"(float128|longdouble|float64) \(4,\)"),
+        (["yes", "no", "yes", "no"], r"<U3 \(4,\)"),
     ],
 )
 def test_wrong_masks(mask, got):
@@ -1186,6 +1201,18 @@ def test_damaged_matrices_are_refused_before_they_are_read(damaged):
     ):
         with pytest.raises(ValueError, match=r"^features: got "):
             use()
+
+
+def test_subclass_is_pickled_without_what_it_computed():
+    class Own(SparseMatrix):
+        pass
+
+    matrix = SparseMatrix.from_any(PAIRS)
+    own = Own(matrix.rowptr, matrix.col, matrix.values, matrix.shape)
+    before = set(own.__getstate__())
+    assert own.row.tolist() == matrix.row.tolist()
+    assert own.row_normalized.nnz == matrix.nnz
+    assert set(own.__getstate__()) == before == set(matrix.__getstate__())
 
 
 def test_damaged_sparse_matrix_is_neither_converted_nor_unpickled():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, overload
 
 import torch
 
@@ -56,17 +56,20 @@ class kept(Generic[Value]):
 class Keeping:
     """A class with properties that are :class:`kept`. Pickles and deep copies are made without their values."""
 
-    @classmethod
-    def kept_names(cls) -> list[str]:
-        return [name for name, member in vars(cls).items() if isinstance(member, kept)]
+    _kept_names: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        members = {name: member for part in reversed(cls.__mro__) for name, member in vars(part).items()}
+        cls._kept_names = frozenset(name for name, member in members.items() if isinstance(member, kept))
 
     def __getstate__(self) -> dict[str, Any]:
         # Of a copy, since other threads may add values meanwhile.
-        return {name: value for name, value in dict(self.__dict__).items() if name not in self.kept_names()}
+        return {name: value for name, value in dict(self.__dict__).items() if name not in self._kept_names}
 
     def _forget(self) -> None:
         """Drops the values that were computed."""
-        for name in self.kept_names():
+        for name in self._kept_names:
             self.__dict__.pop(name, None)
 
     def _share(self, other: Keeping, *names: str) -> None:
