@@ -250,15 +250,21 @@ class SparseMatrix(Keeping):
             by_column: the same two for the matrix with each column divided by the sum of its absolute values.
 
         Raises:
-            TypeError, ValueError: not two tensors each, or values of another shape, dtype or device.
+            TypeError, ValueError: not two tensors each, values of another shape or device than this matrix, or not one
+                dtype, torch.float32 or torch.float64, for all six.
         """
+        shape, device, dtype = self.col.shape, self.device, None
         for name, pair in (("values", values), ("by_row", by_row), ("by_column", by_column)):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(f"{name}: got {shown(pair)}, want two tensors")
             for part in pair:
                 # The constructor of a matrix checks the rest, which no step has the time to do twice.
-                if not isinstance(part, torch.Tensor) or part.is_nested or part.shape != self.col.shape:
+                fits = isinstance(part, torch.Tensor) and not part.is_nested
+                if dtype is None or not fits or part.shape != shape or part.device != device:
                     self._check_values(name, part)
+                dtype = dtype or part.dtype
+                if part.dtype != dtype:
+                    raise TypeError(f"{name}: got {part.dtype} where values is {dtype}, want one dtype")
         matrix = self._paired(*values)
         matrix.row_normalized = self._paired(*by_row)
         matrix.transposed.row_normalized = self.transposed._paired(*reversed(by_column))

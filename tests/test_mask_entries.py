@@ -149,3 +149,32 @@ def test_refusals(refusal):
         ops.mask_entries(**refusal.change({"matrix": cases.features("sparse", 17), "num_removed": 2, "seed": 1}))
     assert type(caught.value) is refusal.error
     assert re.fullmatch(refusal.message, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["values", "by_row", "by_column"])
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (torch.ones(3, dtype=torch.float16), TypeError),
+        (torch.ones(3, dtype=torch.float64), TypeError),
+        (torch.ones(3, dtype=torch.int64), TypeError),
+        (torch.ones(3, device="meta"), ValueError),
+        (torch.ones(4), ValueError),
+        ([1.0, 1.0, 1.0], TypeError),
+    ],
+    ids=str,
+)
+def test_values_of_another_kind_are_refused(name, place, wrong, error):
+    matrix = SparseMatrix.from_any(np.eye(3))
+    given = {other: [torch.ones(3), torch.ones(3)] for other in ("values", "by_row", "by_column")}
+    matrix.with_all_values(**given)
+    given[name][place] = wrong
+    with pytest.raises(error, match=r"^(values|by_row|by_column): got .*, want"):
+        matrix.with_all_values(**given)
+
+
+def test_all_values_have_one_of_the_two_dtypes():
+    pair = (torch.ones(3, dtype=torch.float16),) * 2
+    with pytest.raises(TypeError, match=r"^values: got torch\.float16, want torch\.float32 or torch\.float64$"):
+        SparseMatrix.from_any(np.eye(3)).with_all_values(pair, pair, pair)
