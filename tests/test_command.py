@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import pty
-import resource
 import select
 import shutil
 import signal
@@ -23,6 +22,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from disk import largest_file
 
 import seegera_fast as sf
 from seegera_fast.command.files import read_graph
@@ -809,17 +809,6 @@ def test_where_no_folder_can_take_the_files_this_is_said(run, own, tmp_path, mon
     assert err.count("; no other folder could take: ") == 2
     assert list(spare.glob("seegera-fast-*")) == []
     assert not (tmp_path / "out").exists()
-
-
-@contextlib.contextmanager
-def largest_file(size):
-    """In the block, no file of this process can get larger."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize("name", ["e.npy", "e.csv"])

@@ -2,22 +2,23 @@
 
 import io
 import json
+import math
 import os
-import resource
 import stat
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import cases
 import pytest
 import safetensors.torch
 import torch
+from disk import largest_file
 from tolerances import assert_same_bits
 
 import seegera_fast as sf
 from seegera_fast import tasks
-from seegera_fast.support import atomic, hints, tensor_file
+from seegera_fast.support import atomic, hints, json_fields, tensor_file
 
 WIDTHS = {"embedding_dim": 4, "hidden_dim": 5}
 
@@ -129,17 +130,6 @@ def test_a_file_has_the_mode_of_any_file_and_is_locked_while_it_is_written(tmp_p
         os.umask(before)
     assert locked == [True, True]
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "mc"} == {0o640}
-
-
-@contextmanager
-def largest_file(size):
-    """In the block, no file of this process can get larger."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_file_that_cannot_be_written_is_named_with_the_cause(path):
@@ -311,6 +301,19 @@ def test_a_long_value_is_cut_in_the_message():
     assert len(hints.quoted("x" * 10**6)) < 70
     assert hints.quoted(10**5000) == "an int of more than 60 digits"
     assert hints.quoted([0] * 10**6) == "a list of 1000000"
+
+
+@pytest.mark.parametrize("number", [1.7e308, 1.75e308, -1.797e308, sys.float_info.max, 10**308, 0, -5, 0.5])
+def test_numbers_within_the_range_of_floats(number):
+    assert json_fields.is_number(number)
+    assert json_fields.Fields("file", {"loss": number}).number("loss") == number
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 10**309, -(10**400), True, "1", None])
+def test_what_is_no_number_within_the_range_of_floats(number):
+    assert not json_fields.is_number(number)
+    with pytest.raises(ValueError, match=r"^file: loss: got .*, want a number$"):
+        json_fields.Fields("file", {"loss": number}).number("loss")
 
 
 # --- initial weights -------------------------------------------------------------------------------------------------

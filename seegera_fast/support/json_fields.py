@@ -135,4 +135,9 @@ class Fields:
 
 def is_number(value: Any) -> bool:
     """Whether a value from JSON is a number within the range of floats."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1.7e308
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond the range of floats
+        return False
