@@ -22,10 +22,12 @@ def without_autocast(function: Callable[Given, Value]) -> Callable[Given, Value]
 
     @functools.wraps(function)
     def run(*given: Given.args, **named: Given.kwargs) -> Value:
-        for device in DEVICES:
-            if torch.is_autocast_enabled(device):
-                with torch.autocast(device, enabled=False):
-                    return run(*map(_single, given), **{name: _single(value) for name, value in named.items()})
+        # One question for all devices, since this is asked in every call.
+        if torch._C._is_any_autocast_enabled():
+            for device in DEVICES:
+                if torch.is_autocast_enabled(device):
+                    with torch.autocast(device, enabled=False):
+                        return run(*map(_single, given), **{name: _single(value) for name, value in named.items()})
         return function(*given, **named)
 
     return run

@@ -83,14 +83,15 @@ def same_kind(**operands: torch.Tensor | SparseMatrix | None) -> None:
     """Checks that all operands but None share one dtype and device. A matrix is float32 next to float16 or bfloat16."""
     given = {name: value for name, value in operands.items() if value is not None}
     first_name, first = next(iter(given.items()))
+    device, dtype = first.device, first.dtype
     for name, value in given.items():
-        if value.device != first.device:
-            raise ValueError(f"{name}: is on {value.device} and {first_name} on {first.device}, want one device")
-        if isinstance(value, SparseMatrix) and first.dtype in HALF:
+        if value.device != device:
+            raise ValueError(f"{name}: is on {value.device} and {first_name} on {device}, want one device")
+        if isinstance(value, SparseMatrix) and dtype in HALF:
             if value.dtype != torch.float32:
-                raise TypeError(f"{name}: got {value.dtype} where {first_name} is {first.dtype}, want torch.float32")
-        elif value.dtype != first.dtype:
-            raise TypeError(f"{name}: got {value.dtype} where {first_name} is {first.dtype}, want one dtype")
+                raise TypeError(f"{name}: got {value.dtype} where {first_name} is {dtype}, want torch.float32")
+        elif value.dtype != dtype:
+            raise TypeError(f"{name}: got {value.dtype} where {first_name} is {dtype}, want one dtype")
     on_device(first_name, first)
 
 

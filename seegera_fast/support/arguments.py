@@ -165,7 +165,7 @@ def dense(name: str, value: torch.Tensor) -> None:
 
 def on_device(name: str, value: Any) -> None:
     """Checks that a tensor or matrix holds numbers."""
-    if value.device.type == "meta":
+    if value.is_meta if isinstance(value, torch.Tensor) else value.device.type == "meta":
         raise ValueError(f"{name}: is on meta, where tensors hold no numbers, want another device")
 
 
