@@ -12,7 +12,7 @@ import torch
 
 from .support import tensor_file
 from .support.atomic import written_aside
-from .support.hints import LONGEST_QUOTE, quoted
+from .support.hints import cut, quoted
 from .support.json_fields import Fields, parse
 from .support.tensor_file import TensorFile
 
@@ -164,7 +164,7 @@ def _check_identity(where: str, found: Fields, expected: Mapping[str, Any]) -> N
 
 
 def _shown(facts: Mapping[str, Any], name: str) -> str:
-    return str(facts.get(name, "absent"))[:LONGEST_QUOTE]
+    return cut(str(facts.get(name, "absent")))
 
 
 def _read_history(header: Fields, epoch: int, course: Course) -> tuple[list[Any], tuple[int, dict[str, float]] | None]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from . import backends
+from .autocast import HALF as HALF
 from .graph import Graph
 from .seeds import SlotSeed
 from .sparse_matrix import SparseMatrix
@@ -22,7 +23,9 @@ from .support.arguments import probability as probability
 from .support.arguments import shown as shown
 from .support.arguments import whole as whole
 
-HALF = (torch.float16, torch.bfloat16)
+REDUCTIONS = ("sum", "mean")
+# The largest number of elements of a tensor, and of a count of them, that an operation takes.
+MOST_NUMBERS = 2**60
 
 
 def tensor(

@@ -18,12 +18,12 @@ _CHOICES = {
     "scaling": ("mean", "sum"),
 }
 # A step holds J and K draws of every row at once, so many more of them are a mistake.
-MOST_DRAWS = 2**16
+MOST_SAMPLES = 2**16
 # The least and the largest value of an int; those of fields that are not named here are 1 and MOST_INT.
 _LIMITS = {
     "noise_dim": (0, arguments.MOST_INT),
-    "num_mixture_samples": (0, MOST_DRAWS),
-    "num_importance_samples": (1, MOST_DRAWS),
+    "num_mixture_samples": (0, MOST_SAMPLES),
+    "num_importance_samples": (1, MOST_SAMPLES),
 }
 
 

@@ -12,15 +12,15 @@ from typing import IO, Any
 import torch
 
 from .config import SeeGeraConfig, checked_fields
-from .convert import FLOATING
 from .support import tensor_file
+from .support.arguments import FLOATING, MOST_INT
 from .support.hints import quoted
 from .support.json_fields import Fields, parse
 from .support.report import readable_bytes
 
 FORMAT = "seegera_fast.SeeGera/1"
 SIZES = ("num_nodes", "num_features")
-LARGEST = {"seed": 2**63 - 1, **dict.fromkeys(SIZES, 2**31 - 1)}
+LARGEST = {"seed": 2**63 - 1, **dict.fromkeys(SIZES, MOST_INT)}
 
 
 def write(

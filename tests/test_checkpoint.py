@@ -400,7 +400,7 @@ def test_another_kind_of_file_is_refused(written, change, words, monkeypatch):
         ("seconds", "x", "seconds: got 'x', want a number of 0 or above"),
         ("seconds", -1, "seconds: got -1"),
         ("seconds", None, "seconds: got None"),
-        ("seconds", 10**400, "seconds: got an int of more than"),
+        ("seconds", 10**400, "seconds: got an int of 1329 bits"),
         ("peak_memory", 1.5, "peak_memory: got 1.5, want an int from 0"),
         ("peak_memory", -1, "peak_memory: got -1"),
         ("history", None, "history: got None, want a list"),

@@ -299,7 +299,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
 
 def test_a_long_value_is_cut_in_the_message():
     assert len(hints.quoted("x" * 10**6)) < 70
-    assert hints.quoted(10**5000) == "an int of more than 60 digits"
+    assert hints.quoted(10**5000) == "an int of 16610 bits"
     assert hints.quoted([0] * 10**6) == "a list of 1000000"
 
 

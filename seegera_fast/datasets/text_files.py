@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-LONGEST_QUOTE = 40
+from ..support.hints import short
+
 # Lines of about so many letters are read at once.
 BLOCK = 2**16
 
@@ -63,6 +64,4 @@ def wrong_line(path: Path, number: int, fields: list[str], want: str) -> ValueEr
     got = " ".join(fields).strip()
     if any("\udc80" <= letter <= "\udcff" for letter in got):
         return ValueError(f"{path}, line {number}: is not a text file in UTF-8, want {want}")
-    if len(got) > LONGEST_QUOTE:
-        got = got[:LONGEST_QUOTE] + "..."
-    return ValueError(f"{path}, line {number}: got {got!r}, want {want}; a line of comment starts with #")
+    return ValueError(f"{path}, line {number}: got {short(got)}, want {want}; a line of comment starts with #")

@@ -12,7 +12,6 @@ from ..registry import Operator
 from ..seeds import seed_tensor
 
 # More would not fit into the memory of any machine, nor their number of bytes into 64 bits.
-MOST_NUMBERS = 2**60
 
 
 def _fake(seed, num_rows, num_draws, noise_dim, dtype):
@@ -66,7 +65,7 @@ def draw_noise(
     num_draws = checks.draws("num_draws", num_draws)
     noise_dim = checks.whole("noise_dim", noise_dim)
     total = num_rows * num_draws * noise_dim
-    if total >= MOST_NUMBERS:
+    if total >= checks.MOST_NUMBERS:
         raise ValueError(f"num_rows, num_draws, noise_dim: got {checks.shown(total)} numbers in all, want below 2^60")
     prob = checks.probability("prob", prob, one=True)
     checks.dtype("dtype", dtype)

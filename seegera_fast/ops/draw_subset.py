@@ -57,7 +57,7 @@ def draw_subset(
     """
     device = None if device is None else checks.device("device", device)
     seed = checks.seed(seed, device)
-    count = checks.whole("count", count, most=2**60)
+    count = checks.whole("count", count, most=checks.MOST_NUMBERS)
     chosen = checks.whole("chosen", chosen, most=count)
     checks.choice("stream", stream, ("edges", "entries"))
     return draw(seed_tensor(seed, device), count, chosen, stream)

@@ -145,7 +145,7 @@ def feature_likelihood(
         checks.tensor("log_var_weight", log_var_weight, shape=shape, half="feature_likelihood")
     checks.same_kind(hidden=hidden, weight=weight, log_var_weight=log_var_weight, features=features)
     pos_weight = checks.weight("pos_weight", pos_weight)
-    checks.choice("reduction", reduction, ("sum", "mean"))
+    checks.choice("reduction", reduction, checks.REDUCTIONS)
     name = "feature_likelihood" if likelihood in KERNELS else f"feature_likelihood, {likelihood}"
     backend = backends.choose(name, hidden.device)
     if backend is backends.REFERENCE:

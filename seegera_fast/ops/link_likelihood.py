@@ -97,7 +97,7 @@ def link_likelihood(
     checks.same_kind(z=z, adjacency=adjacency)
     pos_weight = checks.weight("pos_weight", pos_weight)
     self_loops = checks.flag("self_loops", self_loops)
-    checks.choice("reduction", reduction, ("sum", "mean"))
+    checks.choice("reduction", reduction, checks.REDUCTIONS)
     seed = checks.seed(seed, z.device)
     negatives = checks.negatives(negatives, adjacency.non_edge_count)
     backend = backends.choose("link_likelihood", z.device)

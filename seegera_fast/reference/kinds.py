@@ -14,9 +14,7 @@ from .activation import ACTIVATIONS
 from .feature_likelihood import LIKELIHOODS
 from .random import STREAMS
 
-REDUCTIONS = ("sum", "mean")
 DIRECTIONS = ("features", "nodes")
-ANY_NUMBER = 2**60
 
 
 def _tensor(name: str, value: Any) -> Any:
@@ -50,7 +48,7 @@ def _choice(*choices: str) -> Callable[[str, Any], Any]:
 
 
 def _count(name: str, value: Any) -> int:
-    return checks.whole(name, value, most=ANY_NUMBER)
+    return checks.whole(name, value, most=checks.MOST_NUMBERS)
 
 
 # The names of tensors.
@@ -69,13 +67,13 @@ KINDS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("noise_prob", "prob"), functools.partial(checks.probability, one=True)),
     **dict.fromkeys(("pos_weight", "warmup"), checks.weight),
     "seed": lambda name, value: checks.seed(value, None),
-    "negatives": lambda name, value: checks.negatives(value, ANY_NUMBER),
+    "negatives": lambda name, value: checks.negatives(value, checks.MOST_NUMBERS),
     "self_loops": checks.flag,
     "edge": _edge,
     "dtype": checks.dtype,
     "device": _optional(checks.device),
     "activation": _choice(*ACTIVATIONS),
-    "reduction": _choice(*REDUCTIONS),
+    "reduction": _choice(*checks.REDUCTIONS),
     "stream": _choice(*STREAMS),
     "to": _choice(*DIRECTIONS),
     "likelihood": lambda name, value: checks.choice(name, value, LIKELIHOODS),

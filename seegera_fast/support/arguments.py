@@ -16,24 +16,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from .hints import short
+
 FLOATING = (torch.float32, torch.float64)
 # The largest int of a configuration, and the largest number of draws: the position of a random number has 24 bits for
 # its draw.
 MOST_INT, MOST_DRAWS = 2**31 - 1, 2**24
 # Python's types for the kinds of NumPy's.
 PLAIN = {"b": bool, "i": int, "u": int, "f": float, "U": str}
-# The longest number, in bits, and the longest string that a message repeats.
-MOST_BITS, MOST_CHARACTERS = 128, 60
 
 
 def shown(value: Any) -> str:
     """What a message says of a value: plain and short ones themselves, the type of others."""
-    if isinstance(value, str):
-        return repr(value if len(value) <= MOST_CHARACTERS else value[:MOST_CHARACTERS] + "...")
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        # Python refuses to write out numbers of some thousand digits.
-        return f"an int of {value.bit_length()} bits"
-    plain = isinstance(value, (int, float, torch.dtype, torch.device)) or value is None
+    if isinstance(value, (str, int)):
+        return short(value)
+    plain = isinstance(value, (float, torch.dtype, torch.device)) or value is None
     return repr(value) if plain else type(value).__name__
 
 

@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-LONGEST_QUOTE = 60
+# The longest text and the longest int, in bits, that a message repeats.
+LONGEST_QUOTE, MOST_BITS = 60, 128
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -18,14 +19,24 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def quoted(value: Any) -> str:
     """What a message says of a value from a file: the value as Python writes it, cut where it is long."""
-    if isinstance(value, int) and abs(value) >= 10**LONGEST_QUOTE:
-        # Python refuses to write an int of very many digits.
-        return f"an int of more than {LONGEST_QUOTE} digits"
+    if isinstance(value, (str, int)):
+        return short(value)
     if isinstance(value, (dict, list)) and value:
         # Not written, because it may be as large as the file.
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     try:
-        text = repr(value[: LONGEST_QUOTE + 1] if isinstance(value, str) else value)
+        return cut(repr(value))
     except (RecursionError, ValueError):  # nested too deeply, or an int of too many digits in it
         return f"a large {type(value).__name__}"
+
+
+def cut(text: str) -> str:
     return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."
+
+
+def short(value: str | int) -> str:
+    """A string or an int as Python writes it, cut where it is long."""
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        # Python refuses to write out numbers of some thousand digits.
+        return f"an int of {value.bit_length()} bits"
+    return repr(cut(value) if isinstance(value, str) else value)

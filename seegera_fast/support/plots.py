@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ MOST_POINTS = 2000
 
 
 def save_picture(
-    path: str | Path | IO[bytes],
+    file: IO[bytes],
     *,
     title: str,
     scores: str,
@@ -34,7 +33,7 @@ def save_picture(
     """Draws loss and validation scores over epochs on the left, the embedding on the right, as PNG (2,400 x 1,200).
 
     Args:
-        path: the file to write, or an open one.
+        file: an open file.
         title, scores: the two lines of the heading.
         history: a mapping per epoch with "epoch", "loss" and, in epochs with validation, the "valid_*" scores.
         titles: score name -> title.
@@ -52,17 +51,14 @@ def save_picture(
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
     _draw_history(left, history, titles, best_epoch)
     _draw_embedding(right.subplots(), embedding, labels, seed)
-    _save(figure, path)
+    _save(figure, file)
 
 
-def _save(figure: Any, path: str | Path | IO[bytes]) -> None:
+def _save(figure: Any, file: IO[bytes]) -> None:
     # Drawn in memory first: the error of a full disk would get lost in the library that writes images.
     content = io.BytesIO()
     figure.savefig(content, format="png")
-    if isinstance(path, (str, Path)):
-        Path(path).write_bytes(content.getvalue())
-    else:
-        path.write(content.getvalue())
+    file.write(content.getvalue())
 
 
 def _draw_history(
@@ -84,9 +80,7 @@ def _draw_history(
         score_axes.legend(frameon=False)
 
 
-def save_bars(
-    path: str | Path | IO[bytes], panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]
-) -> None:
+def save_bars(file: IO[bytes], panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]) -> None:
     """Draws means as bars with their deviations, with one panel per title, as PNG.
 
     Args:
@@ -110,7 +104,7 @@ def save_bars(
         axes.set_title(title, fontsize=10)
     patches = [Patch(color=COLOURS[index % len(COLOURS)], label=name) for index, name in enumerate(series)]
     _draw_legend(figure, patches)
-    _save(figure, path)
+    _save(figure, file)
 
 
 def _ends(mean: float, deviation: float | None) -> tuple[float, float]:
@@ -127,7 +121,7 @@ def _zoom(axes: Any, ends: Sequence[float]) -> None:
 
 
 def save_curves(
-    path: str | Path | IO[bytes], panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], *, columns: int
+    file: IO[bytes], panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], *, columns: int
 ) -> None:
     """Draws lines over epochs, with one panel per title, as PNG.
 
@@ -151,11 +145,11 @@ def save_curves(
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     _draw_legend(figure, [Line2D([], [], **look, label=name) for name, look in looks.items()])
-    _save(figure, path)
+    _save(figure, file)
 
 
 def save_heat_maps(
-    path: str | Path | IO[bytes], panels: Mapping[str, Mapping[tuple[float, float], float]], *, x: str, y: str
+    file: IO[bytes], panels: Mapping[str, Mapping[tuple[float, float], float]], *, x: str, y: str
 ) -> None:
     """Draws values over two rates as a heat map, larger values darker, with one panel per title, as PNG.
 
@@ -179,7 +173,7 @@ def save_heat_maps(
         axes.set(xlabel=x, ylabel=y)
         axes.set_title(title, fontsize=10)
         figure.colorbar(image, ax=axes, shrink=0.8)
-    _save(figure, path)
+    _save(figure, file)
 
 
 # The largest number of panels in a row.
