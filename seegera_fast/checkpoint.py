@@ -28,7 +28,8 @@ class Checkpoint:
 
     Attributes:
         path: a safetensors file with the weights, the best weights and Adam's state; the rest is JSON in its header.
-        every: number of epochs between two writes, at least 1. A run ended by SIGINT (Ctrl-C) or SIGTERM writes too.
+        every: number of epochs between two writes, at least 1. A run that is ended by a signal writes too: SIGINT
+            (Ctrl-C), SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2.
         resume: True: continue from the file if it exists. False: start from the first epoch and replace the file.
 
     Raises:

@@ -131,7 +131,8 @@ class Training:
         seconds: wall time, including that of earlier parts of a resumed run.
         peak_memory: the most memory that was in use, in bytes: on a GPU, that of tensors since the training began; on a
             CPU, that of the process since it was started. None where the system doesn't say.
-        interrupted: whether SIGINT (from the keyboard) or SIGTERM came, even in the last epoch. The caller should end.
+        interrupted: whether Ctrl-C or a signal of :class:`Checkpoint` came, even in the last epoch. The caller should
+            end.
     """
 
     history: list[dict[str, Any]] = field(repr=False)
@@ -158,7 +159,8 @@ def train(
     Epoch ``e`` draws from ``derive_seed(seed, e)``, so all draws follow from the seed.
 
     A KeyboardInterrupt ends the run early; in the first epoch it is raised to the caller. With a checkpoint, the first
-    SIGINT or SIGTERM ends the run after the current epoch, whose state is written, and another SIGINT ends it at once.
+    SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 ends the run after the current epoch, whose state is written,
+    and a SIGINT after that ends it at once.
 
     Args:
         validation: how to find the best epoch; None: no early stopping, and the last epoch counts as the best.
