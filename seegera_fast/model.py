@@ -393,7 +393,8 @@ class SeeGera(nn.Module):
             path: a file, which appears once it is complete; or a binary file that is open for writing.
 
         Raises:
-            TypeError: ``path`` is neither.
+            TypeError, ValueError: ``path`` is neither, or a weight could not be read again: it is on meta, has NaN or
+                infinite numbers, or is not float32 or float64. Nothing is written then.
             OSError: the file can't be written; the message names it.
         """
         opened = hasattr(path, "write")
