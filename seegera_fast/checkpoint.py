@@ -16,7 +16,7 @@ import torch
 from .checkpoint_file import Course, State, read, write
 from .graph import Graph
 from .support import arguments
-from .support.atomic import Unwritable, alone, remove_unfinished, require_writable
+from .support.atomic import Lock, Unwritable, alone, remove_unfinished, require_writable
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Checkpoint:
 
     Attributes:
         path: a safetensors file with the weights, the best weights and Adam's state; the rest is JSON in its header.
-        every: number of epochs between two writes, at least 1. A run ended by SIGINT (Ctrl-C) or SIGTERM writes too.
+        every: number of epochs between two writes, at least 1. A run that is ended by a signal writes too: SIGINT
+            (Ctrl-C), SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2.
         resume: True: continue from the file if it exists. False: start from the first epoch and replace the file.
 
     Raises:
@@ -51,8 +52,8 @@ class Checkpoint:
         object.__setattr__(self, "resume", arguments.flag("resume", self.resume))
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """In the block, the file belongs to one run.
+    def kept(self) -> Iterator[Lock]:
+        """In the block, the file belongs to one run, which has the lock.
 
         Raises:
             OSError: the file can't be written, or another run has it; the message names the file and the run.
@@ -62,9 +63,9 @@ class Checkpoint:
         if path.is_dir():
             raise Unwritable(name, "it is a folder")
         require_writable(name, path.parent)
-        with alone(path.with_name(f".{path.name}.lock"), name):
+        with alone(path.with_name(f".{path.name}.lock"), name) as lock:
             remove_unfinished(path)
-            yield
+            yield lock
 
     def begin(self, course: Course) -> State | None:
         """Returns the state to continue from; None: the run starts at its first epoch.
@@ -73,18 +74,22 @@ class Checkpoint:
             TypeError: ``course`` is not one.
             ValueError: the file is not a checkpoint of this run, or is damaged; the message says what is wrong.
         """
-        if not isinstance(course, Course):
-            raise TypeError(f"course: got {arguments.shown(course)}, want a Course")
+        arguments.instance("course", course, Course)
         path = Path(self.path)
         return read(path, course) if self.resume and path.exists() else None
 
-    def save(self, state: State, course: Course) -> None:
-        """Replaces the file. If that fails (a full disk), the earlier file is kept and a warning is given."""
-        if not isinstance(state, State):
-            raise TypeError(f"state: got {arguments.shown(state)}, want a State")
-        if not isinstance(course, Course):
-            raise TypeError(f"course: got {arguments.shown(course)}, want a Course")
+    def save(self, state: State, course: Course, lock: Lock | None = None) -> None:
+        """Replaces the file. If that fails (a full disk), the earlier file is kept and a warning is given.
+
+        Args:
+            lock: what :meth:`kept` gave; the file of another run, which has the path now, is not replaced.
+        """
+        arguments.instance("state", state, State)
+        arguments.instance("course", course, Course)
+        arguments.instance("lock", lock, Lock, optional=True)
         try:
+            if lock is not None:
+                lock.require_kept()
             write(Path(self.path), state, course.identity)
         except OSError as error:
             warnings.warn(

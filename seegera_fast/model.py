@@ -393,7 +393,8 @@ class SeeGera(nn.Module):
             path: a file, which appears once it is complete; or a binary file that is open for writing.
 
         Raises:
-            TypeError: ``path`` is neither.
+            TypeError, ValueError: ``path`` is neither, or a weight could not be read again: it is on meta, has NaN or
+                infinite numbers, or is not float32 or float64. Nothing is written then.
             OSError: the file can't be written; the message names it.
         """
         opened = hasattr(path, "write")
@@ -415,8 +416,8 @@ class SeeGera(nn.Module):
         Raises:
             TypeError: an argument of a wrong kind.
             FileNotFoundError: there is no such file.
-            ValueError: the file was not written by :meth:`save`, has NaN or infinite weights, or a number of draws that
-                the memory can't hold, or the graph has other sizes. The message names the file and what is wrong in it.
+            ValueError: the file was not written by :meth:`save`, or has NaN or infinite weights; the graph has other
+                sizes, or too many nodes for the file's number of draws. The message names the file and what is wrong in it.
         """
         path = arguments.path("path", path)
         if graph is not None:

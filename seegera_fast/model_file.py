@@ -12,7 +12,7 @@ from typing import IO, Any
 import torch
 
 from .config import SeeGeraConfig, checked_fields
-from .support import tensor_file
+from .support import arguments, tensor_file
 from .support.arguments import FLOATING, MOST_INT
 from .support.hints import quoted
 from .support.json_fields import Fields, parse
@@ -30,10 +30,29 @@ def write(
 
     Args:
         sizes: the numbers of nodes and of features.
+
+    Raises:
+        TypeError, ValueError: a weight could not be read again (its dtype, its device, NaN), or the file, which is the
+            ``path`` of :meth:`SeeGera.save`, is not open for writing bytes. Weights are checked before all else.
     """
+    for name, tensor in weights.items():
+        arguments.dense(name, tensor)
+        arguments.dtype(name, tensor.dtype)
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name}: got NaN or infinite weights, want finite ones")
+    dtypes = {tensor.dtype for tensor in weights.values()}
+    if len(dtypes) > 1:
+        raise TypeError(f"weights: got {' and '.join(sorted(map(str, dtypes)))}, want one dtype")
     numbers = dict(zip(LARGEST, (seed, *sizes), strict=True))
     texts = {"format": FORMAT, "config": json.dumps(asdict(config))}
-    tensor_file.write(file, weights, {**texts, **{name: str(number) for name, number in numbers.items()}})
+    texts |= {name: str(number) for name, number in numbers.items()}
+    try:
+        tensor_file.write(file, weights, texts)
+    except (TypeError, ValueError) as error:
+        # A text file gives a TypeError, one that is closed or open for reading a ValueError.
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        wanted = "a binary file that is open for writing"
+        raise kind(f"path: got {type(file).__name__} ({error}), want {wanted}") from error
 
 
 @dataclass(frozen=True)

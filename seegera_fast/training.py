@@ -21,6 +21,7 @@ from .model import SeeGera
 from .objective import term_names
 from .seeds import derive_seed
 from .support import arguments
+from .support.atomic import Lock
 from .support.signals import stop_on_signals
 from .version import __version__
 
@@ -131,7 +132,8 @@ class Training:
         seconds: wall time, including that of earlier parts of a resumed run.
         peak_memory: the most memory that was in use, in bytes: on a GPU, that of tensors since the training began; on a
             CPU, that of the process since it was started. None where the system doesn't say.
-        interrupted: whether SIGINT (from the keyboard) or SIGTERM came, even in the last epoch. The caller should end.
+        interrupted: whether Ctrl-C or a signal of :class:`Checkpoint` came, even in the last epoch. The caller should
+            end.
     """
 
     history: list[dict[str, Any]] = field(repr=False)
@@ -158,7 +160,8 @@ def train(
     Epoch ``e`` draws from ``derive_seed(seed, e)``, so all draws follow from the seed.
 
     A KeyboardInterrupt ends the run early; in the first epoch it is raised to the caller. With a checkpoint, the first
-    SIGINT or SIGTERM ends the run after the current epoch, whose state is written, and another SIGINT ends it at once.
+    SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 ends the run after the current epoch, whose state is written,
+    and a SIGINT after that ends it at once.
 
     Args:
         validation: how to find the best epoch; None: no early stopping, and the last epoch counts as the best.
@@ -169,21 +172,33 @@ def train(
 
     Raises:
         TrainingFailure: the loss or one of its terms is NaN or infinite.
-        ValueError: the checkpoint can't be read, is damaged, or belongs to another graph or other settings. Nothing is
-            trained then.
+        TypeError: an argument is of a wrong kind.
+        ValueError: the validation scores have other names than ``validation.names``, in the first epoch with
+            validation. The checkpoint can't be read, is damaged, or belongs to another graph or other settings; nothing
+            is trained then.
         OSError: the checkpoint can't be written, or another run is using it.
     """
+    arguments.instance("model", model, SeeGera)
+    arguments.instance("config", config, TrainingConfig)
+    for name, value, kind in (
+        ("validation", validation, Validation),
+        ("checkpoint", checkpoint, Checkpoint),
+        ("data", data, Graph),
+        ("fields", fields, Mapping),
+    ):
+        arguments.instance(name, value, kind, optional=True)
     seed = arguments.whole("seed", seed, least=None)
+    progress = arguments.flag("progress", progress)
     run = _Run(model, config)
     # The checkpoint belongs to this run until its end, so that two runs don't write one file.
-    with nullcontext() if checkpoint is None else checkpoint.kept():
+    with nullcontext() if checkpoint is None else checkpoint.kept() as lock:
         course = None
         if checkpoint is not None:
             course = _course(model, config, _identity(model, config, seed, data, fields or {}), validation)
             run.resume(checkpoint.begin(course))
         if run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(run.device)
-        interrupted = _train(run, seed, validation, progress, checkpoint, course)
+        interrupted = _train(run, seed, validation, progress, checkpoint, course, lock)
     run.optimizer.zero_grad()
     if run.best is not None:
         model.load_state_dict(run.best.weights)
@@ -262,6 +277,9 @@ class _Run:
         scores: Scores = {}
         if validation is not None and self.config.evaluates(epoch):
             scores = validation.score(epoch)
+            if set(scores) != set(validation.names):
+                got, want = (", ".join(map(repr, names)) or "none" for names in (scores, validation.names))
+                raise ValueError(f"validation: got scores named {got}, want those of its names, {want}")
             for name, score in scores.items():
                 if not math.isfinite(score):
                     raise TrainingFailure(epoch, name)
@@ -277,6 +295,7 @@ def _train(
     progress: bool,
     checkpoint: Checkpoint | None,
     course: Course | None,
+    lock: Lock | None,
 ) -> bool:
     """Runs the epochs that are left. Returns whether a signal ended them."""
     interrupted = False
@@ -300,7 +319,7 @@ def _train(
                 due = checkpoint is not None and len(run.history) % checkpoint.every == 0 and not run.ended
                 if checkpoint is not None and (interrupted or due):
                     run.require_finite_weights()
-                    checkpoint.save(run.state, course)
+                    checkpoint.save(run.state, course, lock)
                 if interrupted:
                     break
         return interrupted or stop.requested

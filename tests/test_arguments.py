@@ -258,7 +258,7 @@ def calls(folder):
         "Checkpoint": (sf.Checkpoint, {"path": folder / "run.safetensors", "every": 3, "resume": True}),
         "Checkpoint.save": (
             sf.Checkpoint(folder / "saved.checkpoint").save,
-            {"state": State(1, [], None, {}, {}, 0.5, None), "course": course()},
+            {"state": State(1, [], None, {}, {}, 0.5, None), "course": course(), "lock": None},
         ),
         "Checkpoint.begin": (sf.Checkpoint(folder / "none.safetensors").begin, {"course": course()}),
         "Graph": (sf.Graph, {**dense, **options, "dtype": torch.float64}),

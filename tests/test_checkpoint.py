@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -588,6 +589,23 @@ def test_the_folder_of_the_checkpoint_is_removed_during_a_run(tmp_path, monkeypa
         result = run("link_prediction", checkpoint=Checkpoint(folder / "c.safetensors", every=4))
     assert_same_run(result, whole("link_prediction"))
     assert not folder.exists()
+
+
+def test_the_file_of_a_run_that_made_the_folder_anew_is_not_replaced(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with contextlib.ExitStack() as stack:
+
+        def another_run():
+            shutil.rmtree(folder)
+            folder.mkdir()
+            stack.enter_context(Checkpoint(folder / "c.safetensors").kept())
+
+        stop_at(monkeypatch, 6, another_run)
+        with pytest.warns(UserWarning, match=r"epoch 8: no checkpoint was written, .* another run has made it anew"):
+            result = run("link_prediction", checkpoint=Checkpoint(folder / "c.safetensors", every=4))
+        assert [entry.name for entry in folder.iterdir()] == [".c.safetensors.lock"]
+    assert_same_run(result, whole("link_prediction"))
 
 
 def test_without_resume_a_run_starts_anew_and_replaces_the_file(written):

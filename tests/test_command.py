@@ -28,6 +28,7 @@ from disk import largest_file
 import seegera_fast as sf
 from seegera_fast.command.files import read_graph
 from seegera_fast.command.main import main
+from seegera_fast.command.output import OutputFolder
 from seegera_fast.support import atomic, plots
 
 NODES, FEATURES = 18, 12
@@ -760,6 +761,21 @@ def test_what_a_removed_folder_cannot_take_is_written_elsewhere(run, own, tmp_pa
     assert two.endswith(f"; {folder} has instead: picture.png")
     assert "AUC" in printed
     assert "files in" not in printed
+
+
+def test_a_folder_that_another_run_made_anew_is_left_to_it(tmp_path, spare):
+    out, content = tmp_path / "out", {"results.json": lambda file: file.write(b"{}")}
+    with OutputFolder(out) as first:
+        shutil.rmtree(out)
+        with OutputFolder(out) as second:
+            first.write(content)
+            assert files_in(out) == [".lock"]
+            second.write(content)
+            assert second.refused == []
+        ((error, names, folder),) = first.refused
+    assert str(error) == f"the folder {out} can't be written: it was removed, and another run has made it anew"
+    assert (names, folder.parent) == (("results.json",), spare)
+    assert files_in(folder) == files_in(out) == ["results.json"]
 
 
 def full(monkeypatch, is_full):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import functools
 import json
 import math
@@ -25,6 +26,7 @@ from seegera_fast.experiments.matrix import plan, run_matrix
 from seegera_fast.experiments.protocols import METHODS, PAPER_TASKS, TASKS
 from seegera_fast.experiments.trials import Record, Setting, Trial, read_record, read_records, run_trial
 from seegera_fast.experiments.worker import STOPPED, Conditions, Worker
+from seegera_fast.support import atomic
 from seegera_fast.support.atomic import InUse, alone
 from seegera_fast.support.tables import read_tables
 
@@ -363,6 +365,16 @@ def test_one_run_at_a_time(tmp_path, here):
     ):
         run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True)
     assert run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True).finished
+
+
+def test_without_locks_trials_run_with_a_warning(tmp_path, here, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    with pytest.warns(UserWarning, match=r"the folder .* is on a file system without locks: make sure") as caught:
+        assert run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True).finished
+    assert len(caught) == 1
 
 
 def test_trials_in_processes(tmp_path):

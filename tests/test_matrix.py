@@ -139,6 +139,34 @@ def test_what_fails_and_what_can_not_be_had(matrix, monkeypatch, tmp_path, faili
     assert matrix.exit_status([cell]) == (cell.result != "passed")
 
 
+@pytest.mark.parametrize("output", ["", "Segmentation fault\n"])
+def test_an_answer_that_is_none_fails_its_cell(matrix, monkeypatch, tmp_path, output):
+    monkeypatch.setattr(matrix, "run", lambda *command, **options: output)
+    folder = tmp_path / "cell"
+    monkeypatch.setattr(matrix.shutil, "rmtree", lambda *_, **__: folder.mkdir())
+    cell = matrix.try_cell("3.12", "python3.12", "2.13.0", tmp_path / "x.whl", folder)
+    assert (cell.result, cell.reason) == ("FAILED", f"smoke.py printed {output!r}, want JSON in the last line")
+    assert matrix.offered_versions("python3.12") == []
+
+
+def test_a_python_that_can_not_be_asked_does_not_end_the_matrix(matrix, monkeypatch, tmp_path):
+    """Its cell says why, and what was found before a stop is in the file."""
+    written = tmp_path / "matrix.json"
+
+    def find_python(version, folder):
+        if version == "3.13":
+            assert [cell["python"] for cell in json.loads(written.read_text())["cells"]] == ["3.12"]
+        return "/bin/false", ""
+
+    monkeypatch.setattr(matrix, "find_python", find_python)
+    command = ["matrix.py", "--folder", str(tmp_path), "--wheel", "x.whl", "--pythons", "3.12", "3.13"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert matrix.main() == 1
+    cells = json.loads(written.read_text())["cells"]
+    assert [cell["result"] for cell in cells] == ["could not be had"] * 2
+    assert cells[0]["reason"].startswith("make_venv.py --probe: ")
+
+
 def test_the_exit_status_is_that_of_what_ran(matrix):
     cells = {result: matrix.Cell("3.12", "2.13.0", result) for result in ("passed", "FAILED", "could not be had")}
     assert matrix.exit_status([cells["passed"], cells["could not be had"]]) == 0
@@ -183,6 +211,12 @@ def test_each_instruction_set_has_a_line(sanitize, monkeypatch, tmp_path, capsys
         assert avx2.split()[0] == "avx2"
         assert avx512.split(": ")[1].startswith("not run: the processor lacks it"[:7])
         assert avx512.count("not run: the processor lacks it") == 2
+
+
+def test_a_library_that_ends_without_a_word_has_its_exit_status(sanitize, monkeypatch, tmp_path):
+    answer = subprocess.CompletedProcess([], -11, "", "")
+    monkeypatch.setattr(sanitize.subprocess, "run", lambda *_, **__: answer)
+    assert sanitize.Runs(tmp_path, sanitize.SANITIZERS[0]).instruction_set("avx2") == "exit status -11"
 
 
 def test_a_compiler_without_a_sanitizer_is_named(sanitize, monkeypatch, tmp_path):

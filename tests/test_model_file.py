@@ -142,15 +142,76 @@ def test_a_file_that_cannot_be_written_is_named_with_the_cause(path):
         model.save(path.parent / "absent" / "m")
 
 
+def test_a_stream_that_takes_no_bytes_is_named_with_the_reason(path):
+    model, before = sf.SeeGera.load(path), path.read_bytes()
+    with open(path, "rb") as reading, open(path.with_name("closed"), "wb") as closed:
+        closed.close()
+        for stream, error in ((io.StringIO(), TypeError), (reading, ValueError), (closed, ValueError)):
+            with pytest.raises(error, match=r"^path: got .*, want a binary file that is open for writing$"):
+                model.save(stream)
+    assert path.read_bytes() == before
+
+
+class Slow(io.RawIOBase):
+    """A file without a buffer that takes a few bytes at a time, and none once it has ``room`` of them."""
+
+    def __init__(self, room):
+        super().__init__()
+        self.room, self.content = room, b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        taken = bytes(data[: min(100, self.room - len(self.content))])
+        self.content += taken
+        return len(taken) or None
+
+
+def test_a_file_that_takes_a_part_at_a_time_gets_all(path):
+    model, whole = sf.SeeGera.load(path), Slow(10**9)
+    model.save(whole)
+    assert whole.content == path.read_bytes()
+    with pytest.raises(OSError, match="takes no more bytes"):
+        model.save(Slow(1234))
+
+
+def poisoned(model):
+    with torch.no_grad():
+        model.node_mean.first.weight[1, 2] = float("nan")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (poisoned, ValueError, r"node_mean\.first\.weight: got NaN or infinite weights"),
+        (lambda model: model.to("meta"), ValueError, r"weight: is on meta"),
+        (lambda model: model.half(), TypeError, r"weight: got torch\.float16, want torch\.float32 or"),
+        (lambda model: model.node_mean.first.float() and model, TypeError, r"weights: got .*, want one dtype"),
+    ],
+)
+def test_weights_that_could_not_be_read_again_are_not_written(path, change, error, words):
+    before, stream = path.read_bytes(), io.BytesIO()
+    model = change(sf.SeeGera.load(path))
+    for target in (path, stream):
+        with pytest.raises(error, match=words):
+            model.save(target)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert stream.getvalue() == b""
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_weights_that_are_not_finite_are_refused_by_name(path, value):
-    model = sf.SeeGera.load(path)
-    with torch.no_grad():
-        model.node_mean.first.weight[1, 2] = value
-    model.save(path)
+    tensors = safetensors.torch.load_file(path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        texts = file.metadata()
+    tensors["node_mean.first.weight"][1, 2] = value
+    safetensors.torch.save_file(tensors, path, texts)
     refused(path, "has NaN or infinite numbers in its tensor node_mean.first.weight")
 
 

@@ -14,7 +14,7 @@ import torch
 from tolerances import assert_close, assert_same_bits
 
 import seegera_fast as sf
-from seegera_fast import SeeGera
+from seegera_fast import Checkpoint, SeeGera
 from seegera_fast.seeds import derive_seed
 from seegera_fast.training import (
     TrainingConfig,
@@ -237,6 +237,22 @@ def test_require_finite():
         with pytest.raises(TrainingFailure, match="epoch 4: the embeddings became NaN or infinite") as caught:
             require_finite(4, "the embeddings", torch.tensor([1.0, bad]))
         assert caught.value.term == "the embeddings"
+
+
+@pytest.mark.parametrize("scores", [{"other": 0.5}, {"score": 0.5, "other": 0.5}, {}])
+def test_scores_of_other_names_are_refused_in_the_first_validation(scores, tmp_path):
+    validation = Validation(lambda epoch: scores, lambda new, best: False, ("score",))
+    path = tmp_path / "c.safetensors"
+    with pytest.raises(ValueError, match=r"^validation: got scores named .*, want those of its names, 'score'$"):
+        train(small_model(), TrainingConfig(epochs=2), validation=validation, checkpoint=Checkpoint(path, every=1))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["model", "config", "validation", "checkpoint", "data", "fields", "progress"])
+def test_arguments_of_a_wrong_kind_are_named(name):
+    given = {"model": small_model(), "config": TrainingConfig(epochs=1), name: 3}
+    with pytest.raises(TypeError, match=f"^{name}: got 3, want "):
+        train(**given)
 
 
 def test_an_interrupt_keeps_the_best_weights():

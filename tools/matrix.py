@@ -76,6 +76,19 @@ def run(*command: Any, timeout: float = 1800, **environment: str) -> str:
     return answer.stdout
 
 
+def answer(*command: Any, timeout: float = 1800, **environment: str) -> Any:
+    """Runs a command and returns what the last line of its output says in JSON.
+
+    Raises:
+        Step: as ``run`` does, or there is no such line.
+    """
+    output = run(*command, timeout=timeout, **environment)
+    try:
+        return json.loads(output.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise Step(f"{Path(str(command[1])).name} printed {output[-200:]!r}, want JSON in the last line") from None
+
+
 def last_error(output: str) -> str:
     """The last line that pip marks as an error, or else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -167,7 +180,7 @@ def takes_cuda_builds() -> bool:
 def offered_versions(python: str) -> list[str]:
     code = "import install_torch, json; print(json.dumps(install_torch.versions_in_sources()))"
     try:
-        return json.loads(run(python, "-c", code, timeout=300, PYTHONPATH=str(TOOLS)))
+        return answer(python, "-c", code, timeout=300, PYTHONPATH=str(TOOLS))
     except Step:
         return []
 
@@ -203,7 +216,7 @@ def try_cell(version: str, python: str, torch: str, wheel: Path, folder: Path) -
         cell.result = FAILED
         empty = folder / "empty"
         empty.mkdir()
-        cell.details = json.loads(run(inside, TOOLS / "smoke.py", SEEGERA_DATA=str(empty)).splitlines()[-1])
+        cell.details = answer(inside, TOOLS / "smoke.py", SEEGERA_DATA=str(empty))
         cell.torch, cell.result = cell.details["torch"], PASSED
     except Step as error:
         cell.reason = str(error)
@@ -217,9 +230,11 @@ def cells_of(version: str, minors: list[str] | None, wheel: Path, folder: Path, 
     python, reason = find_python(version, folder)
     if python is None:
         return [Cell(version, "-", ABSENT, reason)]
-    torches = []
-    if run(python, TOOLS / "make_venv.py", "--probe").strip() == "torch":
-        torches.append(INSTALLED)
+    try:
+        has_torch = run(python, TOOLS / "make_venv.py", "--probe").strip() == "torch"
+    except Step as error:
+        return [Cell(version, "-", ABSENT, f"make_venv.py --probe: {error}", path=python)]
+    torches = [INSTALLED] if has_torch else []
     offered = offered_versions(python)
     if minors:
         offered = [each for each in offered if ".".join(map(str, install_torch.release(each)[:2])) in minors]
@@ -289,9 +304,9 @@ def main() -> int:
     for version in given.pythons:
         cells += cells_of(version, given.torches, wheel, folder, given.keep)
         print(f"{version}: done", flush=True)
-    (folder / "matrix.json").write_text(
-        json.dumps({"wheel": wheel.name, "cells": [asdict(cell) for cell in cells]}, indent=2) + "\n"
-    )
+        # After each Python, so that a run that is stopped leaves what it has found.
+        content = {"wheel": wheel.name, "cells": [asdict(cell) for cell in cells]}
+        (folder / "matrix.json").write_text(json.dumps(content, indent=2) + "\n")
     print(f"\n{'Python':7} {'torch':14} result")
     print("\n".join(map(row, cells)))
     return exit_status(cells)

@@ -147,7 +147,8 @@ class Runs:
         code = "from seegera_fast import backends; print(backends.CPU.missing or backends.instruction_set())"
         command = [*self.prefix, sys.executable, "-c", code]
         answer = subprocess.run(command, cwd=self.folder, env=self.environment(isa), capture_output=True, text=True)
-        return (answer.stdout or answer.stderr).strip().splitlines()[-1]
+        lines = (answer.stdout or answer.stderr).strip().splitlines()
+        return lines[-1] if lines else f"exit status {answer.returncode}"
 
     def tests(self, isa: str, jobs: int, left_out: list[str]) -> str:
         """Runs the tests on an instruction set and returns what came of them."""

@@ -56,9 +56,9 @@ RATES = tuple(step / 10 for step in range(6))
 STATUSES = """\
 exit status:
   0 all trials are done, 2 bad input or a data set that isn't there, 3 a trial became NaN or infinite or ended with an
-  error, 4 trials are left when the budget is used up, 5 another run is using --out, 130 interrupted: Ctrl-C or SIGTERM
-  end the trials after their epoch. The same command goes on where it stopped, to the same bits; a finished trial is
-  never run again
+  error, 4 trials are left when the budget is used up, 5 another run is using --out, 130 interrupted: Ctrl-C, SIGTERM,
+  SIGHUP, SIGUSR1 or SIGUSR2 end the trials after their epoch. The same command goes on where it stopped, to the same
+  bits; a finished trial is never run again
 """
 REPRODUCE_EXAMPLES = f"""\
 examples:

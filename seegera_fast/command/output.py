@@ -13,7 +13,7 @@ from typing import IO
 
 import numpy as np
 
-from ..support.atomic import Unwritable, alone, remove_unfinished, require_writable, written_aside
+from ..support.atomic import Lock, Unwritable, alone, remove_unfinished, require_writable, written_aside
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
 CHECKPOINT = "checkpoint.safetensors"
@@ -44,6 +44,7 @@ class OutputFolder:
         self.path = Path(path)
         self.refused: list[tuple[Unwritable, tuple[str, ...], Path | None]] = []
         self._made: list[Path] = []
+        self._lock: Lock | None = None
         self._exit = ExitStack()
 
     def __enter__(self) -> OutputFolder:
@@ -61,7 +62,7 @@ class OutputFolder:
             blocked = [entry for entry in FILES if (self.path / entry).is_dir()]
             if blocked:
                 raise Unwritable(name, f"{blocked[0]} in it is a folder")
-            stack.enter_context(alone(self.path / LOCK, name))
+            self._lock = stack.enter_context(alone(self.path / LOCK, name))
             for entry in FILES:
                 remove_unfinished(self.path / entry)
             self._exit = stack.pop_all()
@@ -75,14 +76,16 @@ class OutputFolder:
     def write(self, files: Mapping[str, Writer], *, instead_of: Collection[str] = ()) -> None:
         """Writes files, which replace those of an earlier run once all of them are complete.
 
-        If the folder can't take them (it is full, or was removed), they are written to a new folder somewhere else,
-        see :attr:`refused`.
+        If the folder can't take them (it is full, was removed, or belongs to another run now), they are written to a
+        new folder somewhere else, see :attr:`refused`.
 
         Args:
             files: name -> what writes the content to an open binary file.
             instead_of: files of an earlier run that are removed.
         """
         try:
+            if self._lock is not None:
+                self._lock.require_kept()
             _write(self.path, files, instead_of)
         except Unwritable as error:
             earlier = [folder for _, _, folder in self.refused if folder is not None]

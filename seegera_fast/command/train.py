@@ -61,9 +61,9 @@ and, while the run has not ended well:
 
 exit status:
   0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 5 another run is using --out, 6 the
-  files could not be written to --out: they are in another folder, which is named, 130 interrupted: Ctrl-C or SIGTERM
-  end the run after the epoch, what was trained is scored and written, and marked "interrupted" in results.json;
-  Ctrl-C once more ends the epoch too
+  files could not be written to --out: they are in another folder, which is named, 130 interrupted: Ctrl-C, SIGTERM,
+  SIGHUP, SIGUSR1 or SIGUSR2 end the run after the epoch, what was trained is scored and written, and marked
+  "interrupted" in results.json; Ctrl-C once more ends the epoch too
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,12 +101,18 @@ def run_matrix(
         budget: seconds after which no further trial is started.
         quiet: print nothing on stderr.
 
+    On a file system without locks a warning says that another run would not be noticed.
+
     Raises:
         OSError: the folder can't be written, or another run is using it.
         ValueError: a file is not a record, or is from another version of this package.
     """
     _make_folder(conditions.folder)
-    with alone(conditions.folder / ".lock", f"the folder {conditions.folder}"):
+    with alone(conditions.folder / ".lock", f"the folder {conditions.folder}") as lock:
+        if not lock.works:
+            warnings.warn(
+                f"{lock.name} is on a file system without locks: make sure that no other run uses it", stacklevel=2
+            )
         return _run(trials, conditions, jobs, budget, quiet)
 
 

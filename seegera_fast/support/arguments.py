@@ -107,6 +107,13 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def instance(name: str, value: Any, kind: type, *, optional: bool = False) -> None:
+    """Checks for an object of a class, or None where the argument is optional."""
+    if not isinstance(value, kind) and not (optional and value is None):
+        wanted = f"a {kind.__name__}" + (" or None" if optional else "")
+        raise TypeError(f"{name}: got {shown(value)}, want {wanted}")
+
+
 def choice(name: str, value: Any, choices: Collection[str]) -> str:
     """Checks for one of some strings."""
     if not isinstance(value, str) or value not in choices:

@@ -10,6 +10,7 @@ import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -127,55 +128,91 @@ def written_aside(path: Path) -> Iterator[IO[bytes]]:
                 aside.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True)
+class Lock:
+    """The lock of a run that is :func:`alone`.
+
+    Attributes:
+        path: the file of the lock.
+        name: what it protects, for messages.
+        works: False: the file system has no locks, so that another run is not noticed.
+        descriptor: that of the open file.
+    """
+
+    path: Path
+    name: str
+    works: bool
+    descriptor: int
+
+    def require_kept(self) -> None:
+        """Raises an :class:`Unwritable` if another run has a lock of this path.
+
+        This happens when the folder of the lock is removed and another run makes it anew.
+        """
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return
+        if not self._is(found):
+            raise Unwritable(self.name, "it was removed, and another run has made it anew")
+
+    def remove(self) -> None:
+        """Removes the file, if it is still the one that was locked here, and then unlocks it."""
+        with suppress(OSError):
+            if self._is(os.stat(self.path)):
+                self.path.unlink()
+        with suppress(OSError):
+            # A forked child may have the descriptor too, and closing it here alone would not unlock.
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        os.close(self.descriptor)
+
+    def _is(self, found: os.stat_result) -> bool:
+        return os.path.samestat(os.fstat(self.descriptor), found)
+
+
 @contextmanager
-def alone(lock: Path, name: str) -> Iterator[None]:
+def alone(path: Path, name: str) -> Iterator[Lock]:
     """In the block, no other run is in such a block with the same lock. A run is a process, or a thread of this one.
 
     On a file system without locks the block is entered in any case.
 
     Args:
-        lock: a file, which is removed at the end of the block. The next run removes it if this one is killed.
+        path: a file, which is removed at the end of the block. The next run removes it if this one is killed.
         name: what the lock protects, for messages.
 
     Raises:
         InUse: another run is in the block.
         Unwritable: the file can't be made.
     """
-    descriptor = None
-    while descriptor is None:
-        descriptor = _locked(lock, name)
+    lock = None
+    while lock is None:
+        lock = _locked(path, name)
     try:
-        yield
+        yield lock
     finally:
-        # Removed before it is unlocked, and only if it is still the file that was locked here.
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
-                lock.unlink()
-        with suppress(OSError):
-            # A forked child may have the descriptor too, and closing it here alone would not unlock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+        lock.remove()
 
 
-def _locked(lock: Path, name: str) -> int | None:
+def _locked(path: Path, name: str) -> Lock | None:
     """Opens and locks the file of a lock; None: its last user has removed it in between."""
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise Unwritable(name, error) from error
+    works = True
     try:
         free = hold(descriptor)
     except OSError:
         # Without locks runs can't tell that there is another one.
-        free = True
+        free, works = True, False
     if not free:
         other = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
         os.close(descriptor)
         raise InUse(f"{name} is in use by another run" + (f": {other}" if other else ""))
     with suppress(OSError):
-        if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
             _sign(descriptor)
-            return descriptor
+            return Lock(path, name, works, descriptor)
     os.close(descriptor)
     return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import stat
 from collections.abc import Mapping
@@ -25,8 +27,19 @@ def write(file: IO[bytes], tensors: Mapping[str, torch.Tensor], texts: Mapping[s
     # The library writes the texts in another order in each process.
     header = json.dumps(json.loads(given), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % ALIGNMENT)
-    file.write(len(header).to_bytes(LENGTH_BYTES, "little") + header)
-    file.write(memoryview(content)[LENGTH_BYTES + len(given) :])
+    _write_all(file, len(header).to_bytes(LENGTH_BYTES, "little") + header)
+    _write_all(file, memoryview(content)[LENGTH_BYTES + len(given) :])
+
+
+def _write_all(file: IO[bytes], content: bytes | memoryview) -> None:
+    """Writes until nothing is left, because a file without a buffer may take a part only."""
+    left = memoryview(content)
+    while left:
+        taken = file.write(left)
+        if taken is None and isinstance(file, io.RawIOBase):
+            raise BlockingIOError(errno.EAGAIN, "the file takes no more bytes now")
+        # What is only like a file may not say how much it took.
+        left = left[len(left) if taken is None else taken :]
 
 
 class Entry(NamedTuple):

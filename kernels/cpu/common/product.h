@@ -64,9 +64,8 @@ class OneThreadOfMkl {
     int before_;
 };
 
-// on_threads with all threads. Products inside run on one thread, so that their bits
-// do not depend on the number of threads; that of a single task as well, which for_each_task runs in the calling
-// thread.
+// on_threads with all threads. Products inside run on one thread, so that their bits do not depend on the number of
+// threads. This holds for a single task too, which for_each_task runs in the calling thread.
 template <typename Work>
 void on_every_thread(const Work& work) {
     on_threads(num_threads(), [&](const auto& next) {
