@@ -168,7 +168,9 @@ class Dense(Contender):
         return self.loss(link, feature, scaled, mixture, warmup)
 
     def convolve(self, name: str, propagation: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        first = torch.cat([self.weight(f"{name}.first.weight"), self.weight(f"{name}.first.noise_weight")])
+        first = self.weight(f"{name}.first.weight")
+        if inputs.shape[2] > first.shape[0]:
+            first = torch.cat([first, self.weight(f"{name}.first.noise_weight")])
         outputs = inputs.new_empty(inputs.shape[0], 0, self.config.embedding_dim)
         for s in range(inputs.shape[1]):
             hidden = propagation @ (self.drop(inputs[:, s]) @ first)
@@ -250,7 +252,7 @@ class Sparse(Contender):
 
     def convolve(self, name: str, propagation: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
         draws = 1 if noise is None else noise.shape[1]
-        weight, noise_weight = self.weight(f"{name}.first.weight"), self.weight(f"{name}.first.noise_weight")
+        weight = self.weight(f"{name}.first.weight")
         if self.config.dropout == 0 or not self.training:
             shared = _product(propagation, propagation, _product(self.x, self.x_t, weight))
             hidden = shared[:, None].expand(-1, draws, -1)
@@ -259,7 +261,9 @@ class Sparse(Contender):
             products = [_product(*_dropped(self.x, self.graph, self.config.dropout), weight) for _ in range(draws)]
             hidden = _spread(propagation, propagation, torch.stack(products, 1))
         if noise is not None:
-            hidden = hidden + _spread(propagation, propagation, self.drop(noise)) @ noise_weight
+            hidden = hidden + _spread(propagation, propagation, self.drop(noise)) @ self.weight(
+                f"{name}.first.noise_weight"
+            )
         for further in self.stack(name):
             hidden = _spread(propagation, propagation, self.drop(torch.relu(hidden)) @ further)
         return hidden

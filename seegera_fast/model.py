@@ -417,7 +417,7 @@ class SeeGera(nn.Module):
             TypeError: an argument of a wrong kind.
             FileNotFoundError: there is no such file.
             ValueError: the file was not written by :meth:`save`, or has NaN or infinite weights; the graph has other
-                sizes, or too many nodes for the file's number of draws. The message names the file and what is wrong in it.
+                sizes, or too many nodes for the file's number of draws. The message names the file and the fault.
         """
         path = arguments.path("path", path)
         if graph is not None:

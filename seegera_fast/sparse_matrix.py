@@ -71,7 +71,7 @@ class SparseMatrix(Keeping):
         """Checks that the three tensors are as long as the kernels take them to be, and on one device."""
         if self.rowptr.shape[0] != self.shape[0] + 1:
             raise ValueError(
-                f"rowptr: got {self.rowptr.shape[0]} numbers, want {self.shape[0] + 1}: one more than rows"
+                f"rowptr: got {self.rowptr.shape[0]} numbers, want {self.shape[0] + 1}, one more than the rows of shape"
             )
         if self.values.shape != self.col.shape:
             raise ValueError(f"values: got {self.values.shape[0]}, want {self.col.shape[0]}, one for each of col")

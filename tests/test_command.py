@@ -29,7 +29,7 @@ import seegera_fast as sf
 from seegera_fast.command.files import read_graph
 from seegera_fast.command.main import main
 from seegera_fast.command.output import OutputFolder
-from seegera_fast.support import atomic, plots
+from seegera_fast.support import atomic, plots, tensor_file
 
 NODES, FEATURES = 18, 12
 SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=7"]
@@ -866,11 +866,14 @@ def test_results_with_a_field_of_a_wrong_kind_are_refused(run, own, tmp_path, co
 
 
 def test_embed_refuses_a_model_with_nan(run, own, tmp_path):
-    model = sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4)
-    with torch.no_grad():
-        model.node_mean.first.weight[0, 0] = float("nan")
-    model.save(tmp_path / "model.safetensors")
-    outcome = run("embed", tmp_path / "model.safetensors", *own, "--out", tmp_path / "e.npy")
+    path = tmp_path / "model.safetensors"
+    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4).save(path)
+    file = tensor_file.read(path)
+    weights = {name: file.tensor(name) for name in file.entries}
+    weights["node_mean.first.weight"][0, 0] = float("nan")
+    with open(path, "wb") as damaged:
+        tensor_file.write(damaged, weights, file.texts)
+    outcome = run("embed", path, *own, "--out", tmp_path / "e.npy")
     refused(outcome, "model.safetensors has NaN or infinite numbers in its tensor node_mean.first.weight")
     assert not (tmp_path / "e.npy").exists()
 

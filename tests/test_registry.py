@@ -86,7 +86,7 @@ def test_a_definition_that_is_none():
 
 @pytest.mark.parametrize("given", [{"dense": 1}, {"matrix": 1, "dens": 2}, {"matrix": 1, "dense": 2, "more": 3}])
 def test_a_call_with_other_names(given):
-    operator = ops.sparse_matmul.__globals__["OPERATOR"]
+    operator = inspect.unwrap(ops.sparse_matmul).__globals__["OPERATOR"]
     with pytest.raises(TypeError, match=r"sparse_matmul: got arguments .*, want dense, matrix"):
         operator(backends.CPU, **given)
 
@@ -103,7 +103,7 @@ def test_a_matrix_is_one_entry_of_a_definition():
 
 
 def test_what_an_implementation_gets_by_name():
-    operator = ops.gcn.__globals__["OPERATOR"]
+    operator = inspect.unwrap(ops.gcn).__globals__["OPERATOR"]
     tensors = [torch.tensor(float(k)) for k in range(8)]
     named = operator.named((*tensors, None, 0, 1.0, tensors[0], 2), {})
     assert list(named) == [argument.name for argument in operator.arguments]
@@ -111,14 +111,27 @@ def test_what_an_implementation_gets_by_name():
     assert named["propagation"].flipped == Parts(*tensors[3:6], *tensors[:3])
     assert named["weight"] is tensors[7]
     assert operator.named((*[None] * 6, *tensors[:2], None, 0, 1.0, tensors[0], 2), {})["propagation"] is None
-    half = ops.gcn.__globals__["_BACKWARD"].named(
-        (tensors[0], None, *tensors[:3]),
-        {
-            "scale": 1.0,
-            **dict.fromkeys(
-                ("hidden", "weight", "threshold", "seed", "activation", "hidden_wanted", "weight_wanted", "bias_wanted")
-            ),
-        },
+    half = (
+        inspect.unwrap(ops.gcn)
+        .__globals__["_BACKWARD"]
+        .named(
+            (tensors[0], None, *tensors[:3]),
+            {
+                "scale": 1.0,
+                **dict.fromkeys(
+                    (
+                        "hidden",
+                        "weight",
+                        "threshold",
+                        "seed",
+                        "activation",
+                        "hidden_wanted",
+                        "weight_wanted",
+                        "bias_wanted",
+                    )
+                ),
+            },
+        )
     )
     assert half["propagation"] == Transposed(*tensors[:3])
     assert Rows(*half["propagation"]).rowptr is tensors[0]
