@@ -20,7 +20,7 @@ import pytest
 import scipy.sparse
 import torch
 from cases import normal
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
 
@@ -658,7 +658,9 @@ def test_one_argument_of_any_kind(name, folder):
     assert not faults, "\n".join([f"{len(faults)} faults", *faults])
 
 
+# Fewer examples than of other properties: there are as many of these tests as public functions.
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=max(10, settings.default.max_examples // 8))
 @given(data=st.data())
 def test_several_arguments_of_any_kinds(name, data, folder):
     arguments = calls(folder)[name][1]
