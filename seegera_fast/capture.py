@@ -71,7 +71,7 @@ class CapturedStep:
                 for parameter, weight in zip(parameters, weights, strict=True):
                     parameter.copy_(weight)
                     _restore(optimizer.state.get(parameter, {}), states[id(parameter)])
-        self._output = Output(output.loss.detach(), output.terms)
+        self._output = Output(output.loss.detach(), output.samples)
         self._recorded = self._addresses()
 
     def __call__(self, *, seed: int | None = None, warmup: float = 1.0) -> Output:

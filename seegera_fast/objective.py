@@ -55,12 +55,24 @@ class Output:
 
     Attributes:
         loss: scalar: minus the bound, to be minimised.
-        terms: the terms of the bound by name ("link", "feature", "prior", "mixture"), detached: means over the samples
-            where the term is above minus infinity, if there are any.
+        samples: the terms of the bound by name ("link", "feature", "prior", "mixture"), ``[J]`` each, detached.
     """
 
     loss: torch.Tensor
-    terms: dict[str, torch.Tensor]
+    samples: dict[str, torch.Tensor]
+
+    @property
+    def terms(self) -> dict[str, torch.Tensor]:
+        """The means of the terms over the samples, by name; samples that are minus infinity don't count.
+
+        They are computed when they are asked for, so that a step does without these launches.
+        """
+        # In float64, where the sum of float32 numbers does not overflow.
+        values = torch.stack(list(self.samples.values()))
+        lost = values == -math.inf
+        means = values.double().masked_fill(lost, 0.0).sum(dim=1) / (~lost).sum(dim=1)
+        means = means.masked_fill(lost.all(dim=1), -math.inf).to(values.dtype)
+        return dict(zip(self.samples, means.unbind(), strict=True))
 
 
 def term_names(config: SeeGeraConfig) -> tuple[str, ...]:
@@ -182,12 +194,7 @@ def bound(
     loss = -ops.importance_bound(_total(likelihoods.values()), prior, mixture, warmup=warmup)
 
     terms = {**likelihoods, "prior": prior, "mixture": mixture}
-    values = torch.stack([term.detach() for term in terms.values()])
-    lost = values == -math.inf
-    # In float64, where the sum of float32 numbers does not overflow.
-    means = values.double().masked_fill(lost, 0.0).sum(dim=1) / (~lost).sum(dim=1)
-    means = means.masked_fill(lost.all(dim=1), -math.inf).to(values.dtype)
-    return Output(loss, dict(zip(terms, means.unbind(), strict=True)))
+    return Output(loss, {name: term.detach() for name, term in terms.items()})
 
 
 def _total(terms: Iterable[torch.Tensor]) -> torch.Tensor:

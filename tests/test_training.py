@@ -224,7 +224,7 @@ def test_finite_terms_and_a_loss_that_is_not(monkeypatch):
 
     def broken(**arguments):
         output = forward(**arguments)
-        return type(output)(output.loss * math.nan, output.terms)
+        return type(output)(output.loss * math.nan, output.samples)
 
     monkeypatch.setattr(model, "forward", broken)
     with pytest.raises(TrainingFailure, match="epoch 1: loss became"):
