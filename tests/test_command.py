@@ -997,6 +997,12 @@ def test_projection_of_rows_that_are_nearly_the_same(noise):
     assert np.isfinite(points).all()
 
 
+def take_terminal():
+    """Makes standard input the terminal of the new session, and lets SIGHUP through, which nohup ignores."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=["loud", "quiet"])
 def test_a_terminal_that_is_closed_ends_the_run_with_its_files(quiet, tmp_path):
@@ -1010,8 +1016,7 @@ def test_a_terminal_that_is_closed_ends_the_run_with_its_files(quiet, tmp_path):
         stdout=terminal,
         stderr=terminal,
         start_new_session=True,
-        # The terminal is that of the new session.
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=take_terminal,
     )
     os.close(terminal)
     checkpoint = tmp_path / "run" / "checkpoint.safetensors"
@@ -1019,7 +1024,10 @@ def test_a_terminal_that_is_closed_ends_the_run_with_its_files(quiet, tmp_path):
         if select.select([screen], [], [], 0.1)[0]:
             os.read(screen, 4096)
     os.close(screen)
-    assert process.wait(120) == 130
+    try:
+        assert process.wait(120) == 130
+    finally:
+        process.kill()
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"results.json", "model.safetensors", "embedding.npy", "picture.png"} <= names
     assert json.loads((tmp_path / "run" / "results.json").read_text())["interrupted"] is True
