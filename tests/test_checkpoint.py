@@ -128,9 +128,9 @@ def test_a_run_that_crashed_goes_on_to_the_same_bits(task, tmp_path, monkeypatch
 @pytest.mark.parametrize("number", [signal.SIGINT, *ENDING])
 def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
     path = tmp_path / "c.safetensors"
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(number)
-    # If tests run in the background, the signal is ignored at their start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # If tests run in the background or under nohup, the signal is ignored at their start.
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(number, usual)
     try:
         for epoch in (3, 7):
             with monkeypatch.context() as patch:
@@ -139,9 +139,9 @@ def test_a_signal_ends_the_run_after_the_epoch(number, tmp_path, monkeypatch):
                 result = run("link_prediction", checkpoint=Checkpoint(path, resume=True))
             assert result.interrupted
             assert result.epochs == epoch_of(path) == epoch
-            assert signal.getsignal(number) == (signal.default_int_handler if number == signal.SIGINT else handlers[1])
+            assert signal.getsignal(number) == usual
     finally:
-        signal.signal(signal.SIGINT, handlers[0])
+        signal.signal(number, before)
     result = run("link_prediction", checkpoint=Checkpoint(path, resume=True))
     assert not result.interrupted
     assert_same_run(result, whole("link_prediction"))
