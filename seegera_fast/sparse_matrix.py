@@ -364,16 +364,12 @@ class SparseMatrix(Keeping):
         """
         text("name", name)
         checked_dtype("dtype", dtype)
-        tiny = torch.finfo(dtype).tiny
         if isinstance(matrix, SparseMatrix):
             # Its constructor has not read the numbers.
             matrix._structure(name)
-        if (
-            isinstance(matrix, SparseMatrix)
-            and matrix._surely_fits(dtype)
-            and bool((matrix.values.abs() >= tiny).all())
-        ):
-            return matrix.to(dtype=dtype)
+            tiny = torch.finfo(dtype).tiny
+            if matrix._surely_fits(dtype) and bool((matrix.values.abs() >= tiny).all()):
+                return matrix.to(dtype=dtype)
         device = matrix.device if isinstance(matrix, (torch.Tensor, SparseMatrix)) else None
         return matrix_of_csr(to_csr(matrix, name), name, dtype).to(device=device)
 
