@@ -22,7 +22,7 @@ from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound, check_targets
 from .ops.feature_likelihood import LIKELIHOODS
-from .scores import entries, pair_products
+from .prediction import Prediction
 from .seeds import Site, derive_seed, seed_tensor
 from .sparse_matrix import SparseMatrix
 from .support import arguments, tensor_file
@@ -30,7 +30,7 @@ from .support.atomic import written_aside
 from .support.kept import lasting
 
 
-class SeeGera(nn.Module):
+class SeeGera(Prediction, nn.Module):
     """The semi-implicit graph variational auto-encoder of the paper.
 
     Args:
@@ -277,42 +277,56 @@ class SeeGera(nn.Module):
     def _encode(
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, rate: float, seed: int | torch.Tensor
     ) -> tuple[Posterior, Posterior | None]:
+        nodes = self._encode_nodes(propagation, features, num_draws, rate, seed)
+        if not self.config.feature_side:
+            return nodes, None
+        return nodes, self._encode_features(features, nodes, num_draws, rate, seed)
+
+    def _encode_nodes(
+        self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, rate: float, seed: int | torch.Tensor
+    ) -> Posterior:
         config = self.config
         variance_draws = num_draws if config.noisy_variance else 1
-        # With a noisy variance both branches read the same noisy input, so they have the same seed.
-        noisy_log_var = Site.MEAN if config.noisy_variance else Site.LOG_VAR
-
         mean_seed = derive_seed(seed, Site.NODES, Site.MEAN)
-        log_var_seed = derive_seed(seed, Site.NODES, noisy_log_var)
+        log_var_seed = derive_seed(seed, Site.NODES, self._log_var_site)
         mean = self.node_mean(propagation, features, num_draws, rate, mean_seed)
         log_var = self.node_log_var(propagation, features, variance_draws, rate, log_var_seed)
-        nodes = Posterior(mean, log_var)
-        if not config.feature_side:
-            return nodes, None
+        return Posterior(mean, log_var)
 
+    @property
+    def _log_var_site(self) -> int:
+        """With a noisy variance both branches read the same noisy input, so they have the same seed."""
+        return Site.MEAN if self.config.noisy_variance else Site.LOG_VAR
+
+    def _encode_features(
+        self, features: SparseMatrix, nodes: Posterior, num_draws: int, rate: float, seed: int | torch.Tensor
+    ) -> Posterior:
+        config = self.config
         mean_seed = derive_seed(seed, Site.FEATURES, Site.MEAN)
         if config.variant == "independent":
-            log_var_seed = derive_seed(seed, Site.FEATURES, noisy_log_var)
+            variance_draws = num_draws if config.noisy_variance else 1
+            log_var_seed = derive_seed(seed, Site.FEATURES, self._log_var_site)
             by_feature = features.transposed
             feature_mean = self.feature_mean(None, by_feature, num_draws, rate, mean_seed)
             feature_log_var = self.feature_log_var(None, by_feature, variance_draws, rate, log_var_seed)
         else:
             log_var_seed = derive_seed(seed, Site.FEATURES, Site.LOG_VAR)
-            feature_mean = self.feature_mean(ops.feature_average(features, mean), rate, mean_seed)
-            feature_log_var = self.feature_log_var(ops.feature_average(features, log_var), rate, log_var_seed)
-        return nodes, Posterior(feature_mean, feature_log_var)
+            feature_mean = self.feature_mean(ops.feature_average(features, nodes.mean), rate, mean_seed)
+            feature_log_var = self.feature_log_var(ops.feature_average(features, nodes.log_var), rate, log_var_seed)
+        return Posterior(feature_mean, feature_log_var)
 
     def _sample(
         self, nodes: Posterior, features: Posterior | None, seed: int | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        samples = self.config.num_importance_samples
+        z_nodes = self._draw(nodes, derive_seed(seed, Site.NODES))
+        return z_nodes, None if features is None else self._draw(features, derive_seed(seed, Site.FEATURES))
 
-        def draw(posterior: Posterior, site: int) -> torch.Tensor:
-            mean, log_var = posterior
-            log_var = log_var if log_var.shape[1] == 1 else log_var[:, -samples:]
-            return ops.reparameterize(mean[:, -samples:], log_var, derive_seed(seed, site))
-
-        return draw(nodes, Site.NODES), None if features is None else draw(features, Site.FEATURES)
+    def _draw(self, posterior: Posterior, seed: int | torch.Tensor, samples: int | None = None) -> torch.Tensor:
+        """One embedding for each of the last ``samples`` draws of psi; None: J."""
+        mean, log_var = posterior
+        samples = self.config.num_importance_samples if samples is None else samples
+        log_var = log_var if log_var.shape[1] == 1 else log_var[:, -samples:]
+        return ops.reparameterize(mean[:, -samples:], log_var, seed)
 
     def _decode(
         self,
@@ -332,59 +346,6 @@ class SeeGera(nn.Module):
             z_features = ops.dropout(z_features, rate, derive_seed(seed, Site.FEATURE_DROPOUT))
         decoder_seed = derive_seed(seed, Site.FEATURE_DECODER)
         return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, decoder_seed)
-
-    def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
-        """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout."""
-        graph = self._checked(graph)
-        seed = checks.seed(seed, graph.device)
-        with torch.no_grad():
-            draws = self.config.num_importance_samples
-            return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)
-
-    def link_scores(
-        self, pairs: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
-    ) -> torch.Tensor:
-        """Probabilities ``sigmoid(mu_i . mu_k)`` of links, ``[m]``, for the pairs of nodes in ``pairs`` ``[m, 2]``.
-
-        Raises:
-            TypeError, ValueError: the pairs are not integers, have another shape, or are out of range.
-        """
-        pairs = arguments.integers("pairs", pairs, self.node_mean.first.weight.device, self.num_nodes)
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
-        embedding = self.embed(graph, seed)
-        return torch.sigmoid(pair_products(embedding, pairs)).to(embedding.dtype)
-
-    def reconstruct_features(
-        self, rows: torch.Tensor, cols: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
-    ) -> torch.Tensor:
-        """Predicts some entries of the feature matrix, from sampled embeddings, averaged over the samples.
-
-        Args:
-            rows, cols: integers ``[m]``: the node and the feature of each entry.
-
-        Returns:
-            ``[m]``: expected values; for "bernoulli" they are probabilities.
-
-        Raises:
-            TypeError, ValueError: the model has no feature side; ``rows`` or ``cols`` are not integers or out of range.
-        """
-        if not self.config.feature_side:
-            raise ValueError("feature_side: got False, and only a model with a feature side reconstructs features")
-        graph = self._checked(graph)
-        seed = checks.seed(seed, graph.device)
-        rows = arguments.integers("rows", rows, graph.device, self.num_nodes)
-        cols = arguments.integers("cols", cols, graph.device, self.num_features)
-        if rows.ndim != 1 or rows.shape != cols.shape:
-            raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
-        # The model stays in its mode: other threads may use it.
-        with torch.no_grad():
-            draws, encoder_seed = self.config.num_importance_samples, derive_seed(seed, Site.ENCODER)
-            nodes, features = self._encode(graph.propagation, graph.features, draws, 0.0, encoder_seed)
-            z_nodes, z_features = self._sample(nodes, features, derive_seed(seed, Site.SAMPLES))
-            decoder_seed = derive_seed(seed, Site.DECODER)
-            _, decoded = self._decode(graph.propagation, graph.features, z_nodes, z_features, 0.0, decoder_seed)
-            return LIKELIHOODS[self.config.likelihood].mean(entries(decoded, rows, cols)).mean(dim=1)
 
     def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
         """Writes weights, configuration and sizes in the safetensors format. The same model gives the same bytes.

@@ -22,7 +22,7 @@ LAYERS = (
     ("experiments",),
     ("tasks",),
     ("training", "checkpoint", "checkpoint_file"),
-    ("model", "model_file", "capture"),
+    ("model", "prediction", "model_file", "capture"),
     ("nn", "objective", "scores", "masking", "config"),
     ("datasets", "environment"),
     ("ops",),

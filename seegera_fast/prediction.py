@@ -1,0 +1,207 @@
+"""What a trained model says about a graph: embeddings, links and features, and how sure it is of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, overload
+
+import torch
+
+from . import checks
+from .config import SeeGeraConfig
+from .graph import Graph
+from .nn import Decoded
+from .ops.feature_likelihood import LIKELIHOODS
+from .scores import entries, largest_entries, pair_products
+from .seeds import Site, derive_seed
+from .support import arguments
+
+# So many draws of the embeddings are in memory at once. Changing it changes the results of ``draws``.
+DRAWS_AT_ONCE = 8
+
+
+class Uncertain(NamedTuple):
+    """Numbers whose value is uncertain: mean and standard deviation over draws from the posterior, each ``[m]``."""
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+
+class Attributes(NamedTuple):
+    """Features that the nodes probably have, the most probable ones first: the same length ``m`` each.
+
+    Attributes:
+        nodes, features: int64 ``[m]``: the number of the node and of the feature.
+        values: ``[m]``: expected values; for "bernoulli" they are probabilities.
+    """
+
+    nodes: torch.Tensor
+    features: torch.Tensor
+    values: torch.Tensor
+
+
+class Prediction:
+    """The methods of :class:`SeeGera` that predict. They leave the model as it is, so threads may share one."""
+
+    config: SeeGeraConfig
+    num_nodes: int
+    num_features: int
+
+    def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
+        """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout."""
+        graph = self._checked(graph)
+        seed = checks.seed(seed, graph.device)
+        with torch.no_grad():
+            draws = self.config.num_importance_samples
+            return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)
+
+    @overload
+    def link_scores(
+        self, pairs: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0, draws: None = None
+    ) -> torch.Tensor: ...
+
+    @overload
+    def link_scores(
+        self, pairs: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0, *, draws: int
+    ) -> Uncertain: ...
+
+    def link_scores(
+        self,
+        pairs: torch.Tensor,
+        graph: Graph | None = None,
+        seed: int | torch.Tensor = 0,
+        draws: int | None = None,
+    ) -> torch.Tensor | Uncertain:
+        """Probabilities ``sigmoid(mu_i . mu_k)`` of links, ``[m]``, for the pairs of nodes in ``pairs`` ``[m, 2]``.
+
+        Args:
+            draws: None: the probabilities of the mean embeddings. A number S, at least 2: the mean and the standard
+                deviation (with S - 1 in its denominator) of ``sigmoid(z_i . z_k)`` over S draws of the embeddings from
+                the posterior: noise, and then ``z = mu + sigma * epsilon``. The deviation says how sure the model is.
+
+        Returns:
+            ``[m]``, or with ``draws`` the pair ``mean``, ``deviation``, both ``[m]``.
+
+        Raises:
+            TypeError, ValueError: the pairs are not integers, have another shape, or are out of range; or ``draws`` is
+                below 2.
+
+        Example:
+            >>> import seegera_fast as sf
+            >>> model = sf.SeeGera(sf.datasets.load("digits"), embedding_dim=16, hidden_dim=16)
+            >>> mean, deviation = model.link_scores([[0, 1], [0, 2]], draws=64)
+            >>> mean.shape, deviation.shape
+            (torch.Size([2]), torch.Size([2]))
+        """
+        if draws is not None:
+            draws = arguments.whole("draws", draws, least=2, most=arguments.MOST_DRAWS, wanted="an int or None")
+        pairs = arguments.integers("pairs", pairs, self.node_mean.first.weight.device, self.num_nodes)
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
+        if draws is not None:
+            return self._uncertain_links(pairs, graph, seed, draws)
+        embedding = self.embed(graph, seed)
+        return torch.sigmoid(pair_products(embedding, pairs)).to(embedding.dtype)
+
+    @torch.no_grad()
+    def _uncertain_links(
+        self, pairs: torch.Tensor, graph: Graph | None, seed: int | torch.Tensor, draws: int
+    ) -> Uncertain:
+        graph = self._checked(graph)
+        seed = checks.seed(seed, graph.device)
+        mean = torch.zeros(pairs.shape[0], dtype=torch.float64, device=graph.device)
+        squares = torch.zeros_like(mean)
+        # Welford's recurrence: a deviation that is small beside the mean keeps its digits.
+        for draw in range(draws):
+            if draw % DRAWS_AT_ONCE == 0:
+                samples = self._node_samples(graph, derive_seed(seed, draw // DRAWS_AT_ONCE))
+            probability = torch.sigmoid(pair_products(samples[:, draw % DRAWS_AT_ONCE], pairs))
+            difference = probability - mean
+            mean += difference / (draw + 1)
+            squares += difference * (probability - mean)
+        deviation = (squares / (draws - 1)).sqrt()
+        return Uncertain(mean.to(graph.dtype), deviation.to(graph.dtype))
+
+    def _node_samples(self, graph: Graph, seed: int | torch.Tensor) -> torch.Tensor:
+        """``[n, DRAWS_AT_ONCE, d]``: embeddings of the nodes from the posterior, each with noise of its own."""
+        encoder_seed = derive_seed(seed, Site.ENCODER)
+        nodes = self._encode_nodes(graph.propagation, graph.features, DRAWS_AT_ONCE, 0.0, encoder_seed)
+        return self._draw(nodes, derive_seed(seed, Site.SAMPLES, Site.NODES), DRAWS_AT_ONCE)
+
+    def reconstruct_features(
+        self, rows: torch.Tensor, cols: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
+    ) -> torch.Tensor:
+        """Predicts some entries of the feature matrix, from sampled embeddings, averaged over the samples.
+
+        Args:
+            rows, cols: integers ``[m]``: the node and the feature of each entry.
+
+        Returns:
+            ``[m]``: expected values; for "bernoulli" they are probabilities.
+
+        Raises:
+            TypeError, ValueError: the model has no feature side; ``rows`` or ``cols`` are not integers or out of range.
+        """
+        graph, seed = self._to_reconstruct(graph, seed)
+        rows = arguments.integers("rows", rows, graph.device, self.num_nodes)
+        cols = arguments.integers("cols", cols, graph.device, self.num_features)
+        if rows.ndim != 1 or rows.shape != cols.shape:
+            raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
+        with torch.no_grad():
+            decoded = self._reconstructed(graph, seed)
+            return LIKELIHOODS[self.config.likelihood].mean(entries(decoded, rows, cols)).mean(dim=1)
+
+    def top_attributes(
+        self,
+        k: int,
+        nodes: torch.Tensor | None = None,
+        graph: Graph | None = None,
+        seed: int | torch.Tensor = 0,
+    ) -> Attributes:
+        """The most probable missing attributes of each node: entries that are 0 in its features, largest value first.
+
+        The values are those of :meth:`reconstruct_features`. Of equal ones the feature of the smaller number comes
+        first. The n x l matrix is never stored.
+
+        Args:
+            k: so many per node, or fewer where fewer entries are 0.
+            nodes: integers ``[m]``: the nodes; None: all.
+
+        Returns:
+            The suggestions, node by node.
+
+        Raises:
+            TypeError, ValueError: the model has no feature side; ``k`` is not an int from 1 to the number of features,
+                or ``nodes`` are not integers or out of range.
+
+        Example:
+            >>> import seegera_fast as sf
+            >>> model = sf.SeeGera(sf.datasets.load("digits"), embedding_dim=16, hidden_dim=16)
+            >>> found = model.top_attributes(3, nodes=[5])
+            >>> found.nodes.tolist()
+            [5, 5, 5]
+        """
+        graph, seed = self._to_reconstruct(graph, seed)
+        k = arguments.whole("k", k, least=1, most=self.num_features)
+        if nodes is None:
+            nodes = torch.arange(self.num_nodes, device=graph.device)
+        nodes = arguments.integers("nodes", nodes, graph.device, self.num_nodes)
+        if nodes.ndim != 1:
+            raise ValueError(f"nodes: got shape {tuple(nodes.shape)}, want [m]")
+        with torch.no_grad():
+            decoded = self._reconstructed(graph, seed)
+            mean = LIKELIHOODS[self.config.likelihood].mean
+            return Attributes(*largest_entries(decoded, mean, graph.features, nodes, k))
+
+    def _to_reconstruct(self, graph: Graph | None, seed: int | torch.Tensor) -> tuple[Graph, int | torch.Tensor]:
+        if not self.config.feature_side:
+            raise ValueError("feature_side: got False, and only a model with a feature side reconstructs features")
+        graph = self._checked(graph)
+        return graph, checks.seed(seed, graph.device)
+
+    def _reconstructed(self, graph: Graph, seed: int | torch.Tensor) -> Decoded:
+        """The factors of the features, from sampled embeddings. The model stays in its mode: threads may use it."""
+        draws, encoder_seed = self.config.num_importance_samples, derive_seed(seed, Site.ENCODER)
+        nodes, features = self._encode(graph.propagation, graph.features, draws, 0.0, encoder_seed)
+        z_nodes, z_features = self._sample(nodes, features, derive_seed(seed, Site.SAMPLES))
+        decoder_seed = derive_seed(seed, Site.DECODER)
+        return self._decode(graph.propagation, graph.features, z_nodes, z_features, 0.0, decoder_seed)[1]
