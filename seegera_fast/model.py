@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from . import checks, model_file, ops
+from .calibration import Calibration
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
@@ -38,6 +39,10 @@ class SeeGera(Prediction, nn.Module):
         config: the configuration; None: the defaults.
         seed: seed of the initial weights, and of the draws in calls without a seed.
         options: fields of :class:`SeeGeraConfig`; they override those of ``config``.
+
+    Attributes:
+        calibration: how inner products become calibrated probabilities; None: not known. :func:`link_prediction` sets
+            it where there is a validation part, and the model's file keeps it.
 
     Raises:
         TypeError: an unknown field; the message names the most similar ones.
@@ -92,6 +97,7 @@ class SeeGera(Prediction, nn.Module):
         """Sets what a model has besides its layers."""
         self.config, self.seed = config, seed
         self.num_nodes, self.num_features = num_nodes, num_features
+        self.calibration: Calibration | None = None
         self._graph: Graph | None = None
         self._steps = 0
 
@@ -361,7 +367,7 @@ class SeeGera(Prediction, nn.Module):
         opened = hasattr(path, "write")
         with nullcontext(path) if opened else written_aside(pathlib.Path(arguments.path("path", path))) as file:
             sizes = self.num_nodes, self.num_features
-            model_file.write(file, self.config, self.seed, sizes, self.state_dict())
+            model_file.write(file, self.config, self.seed, sizes, self.state_dict(), self.calibration)
 
     @classmethod
     @lasting
@@ -390,6 +396,7 @@ class SeeGera(Prediction, nn.Module):
             model = cls.__new__(cls)
             nn.Module.__init__(model)
             model._begin(header.config, header.seed, header.num_nodes, header.num_features)
+            model.calibration = header.calibration
             try:
                 model._build(None)
             except RuntimeError:

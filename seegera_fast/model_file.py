@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import torch
 
+from .calibration import Calibration
 from .config import SeeGeraConfig, checked_fields
 from .support import arguments, tensor_file
 from .support.arguments import FLOATING, MOST_INT
@@ -24,7 +25,12 @@ LARGEST = {"seed": 2**63 - 1, **dict.fromkeys(SIZES, MOST_INT)}
 
 
 def write(
-    file: IO[bytes], config: SeeGeraConfig, seed: int, sizes: tuple[int, int], weights: Mapping[str, torch.Tensor]
+    file: IO[bytes],
+    config: SeeGeraConfig,
+    seed: int,
+    sizes: tuple[int, int],
+    weights: Mapping[str, torch.Tensor],
+    calibration: Calibration | None = None,
 ) -> None:
     """Writes a model to an open file. The same model gives the same bytes.
 
@@ -46,6 +52,8 @@ def write(
     numbers = dict(zip(LARGEST, (seed, *sizes), strict=True))
     texts = {"format": FORMAT, "config": json.dumps(asdict(config))}
     texts |= {name: str(number) for name, number in numbers.items()}
+    if calibration is not None:
+        texts["calibration"] = json.dumps(asdict(calibration))
     try:
         tensor_file.write(file, weights, texts)
     except (TypeError, ValueError) as error:
@@ -63,6 +71,7 @@ class ModelHeader:
     seed: int
     num_nodes: int
     num_features: int
+    calibration: Calibration | None
 
 
 def read_header(file: tensor_file.TensorFile) -> ModelHeader:
@@ -80,9 +89,10 @@ def read_header(file: tensor_file.TensorFile) -> ModelHeader:
     try:
         config = _read_config(parse(file.texts["config"]), len(file.entries))
         numbers = {name: _read_int(name, file.texts[name]) for name in LARGEST}
+        calibration = _read_calibration(file.texts.get("calibration"))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file.path} has a header that isn't that of a model ({error})") from error
-    return ModelHeader(config, **numbers)
+    return ModelHeader(config, **numbers, calibration=calibration)
 
 
 def _read_config(content: Any, tensors: int) -> SeeGeraConfig:
@@ -95,6 +105,15 @@ def _read_config(content: Any, tensors: int) -> SeeGeraConfig:
         if getattr(config, name) > max(tensors, 1000):
             raise ValueError(f"{name}: got {getattr(config, name)}, but the file has {tensors} tensors")
     return config
+
+
+def _read_calibration(text: str | None) -> Calibration | None:
+    if text is None:
+        return None
+    content = Fields("calibration", parse(text))
+    names = [field.name for field in fields(Calibration)]
+    content.have(names)
+    return Calibration(**{name: content.number(name) for name in names})
 
 
 def _read_int(name: str, text: str) -> int:

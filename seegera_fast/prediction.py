@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, overload
 
 import torch
 
 from . import checks
+from .calibration import Calibration
 from .config import SeeGeraConfig
 from .graph import Graph
 from .nn import Decoded
@@ -43,6 +45,7 @@ class Prediction:
     """The methods of :class:`SeeGera` that predict. They leave the model as it is, so threads may share one."""
 
     config: SeeGeraConfig
+    calibration: Calibration | None
     num_nodes: int
     num_features: int
 
@@ -56,12 +59,24 @@ class Prediction:
 
     @overload
     def link_scores(
-        self, pairs: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0, draws: None = None
+        self,
+        pairs: torch.Tensor,
+        graph: Graph | None = None,
+        seed: int | torch.Tensor = 0,
+        draws: None = None,
+        *,
+        calibrated: bool = False,
     ) -> torch.Tensor: ...
 
     @overload
     def link_scores(
-        self, pairs: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0, *, draws: int
+        self,
+        pairs: torch.Tensor,
+        graph: Graph | None = None,
+        seed: int | torch.Tensor = 0,
+        *,
+        draws: int,
+        calibrated: bool = False,
     ) -> Uncertain: ...
 
     def link_scores(
@@ -70,6 +85,8 @@ class Prediction:
         graph: Graph | None = None,
         seed: int | torch.Tensor = 0,
         draws: int | None = None,
+        *,
+        calibrated: bool = False,
     ) -> torch.Tensor | Uncertain:
         """Probabilities ``sigmoid(mu_i . mu_k)`` of links, ``[m]``, for the pairs of nodes in ``pairs`` ``[m, 2]``.
 
@@ -77,13 +94,14 @@ class Prediction:
             draws: None: the probabilities of the mean embeddings. A number S, at least 2: the mean and the standard
                 deviation (with S - 1 in its denominator) of ``sigmoid(z_i . z_k)`` over S draws of the embeddings from
                 the posterior: noise, and then ``z = mu + sigma * epsilon``. The deviation says how sure the model is.
+            calibrated: apply the model's :class:`Calibration` in place of the plain sigmoid.
 
         Returns:
             ``[m]``, or with ``draws`` the pair ``mean``, ``deviation``, both ``[m]``.
 
         Raises:
             TypeError, ValueError: the pairs are not integers, have another shape, or are out of range; or ``draws`` is
-                below 2.
+                below 2; or the model has no calibration.
 
         Example:
             >>> import seegera_fast as sf
@@ -97,14 +115,31 @@ class Prediction:
         pairs = arguments.integers("pairs", pairs, self.node_mean.first.weight.device, self.num_nodes)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
+        probability = self._probability(calibrated)
         if draws is not None:
-            return self._uncertain_links(pairs, graph, seed, draws)
+            return self._uncertain_links(pairs, graph, seed, draws, probability)
         embedding = self.embed(graph, seed)
-        return torch.sigmoid(pair_products(embedding, pairs)).to(embedding.dtype)
+        return probability(pair_products(embedding, pairs)).to(embedding.dtype)
+
+    def _probability(self, calibrated: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+        """How inner products become probabilities."""
+        if not arguments.flag("calibrated", calibrated):
+            return torch.sigmoid
+        if self.calibration is None:
+            raise ValueError(
+                "calibrated: got True, and the model has no calibration: link_prediction with links held "
+                "out for validation makes one"
+            )
+        return self.calibration
 
     @torch.no_grad()
     def _uncertain_links(
-        self, pairs: torch.Tensor, graph: Graph | None, seed: int | torch.Tensor, draws: int
+        self,
+        pairs: torch.Tensor,
+        graph: Graph | None,
+        seed: int | torch.Tensor,
+        draws: int,
+        probability: Callable[[torch.Tensor], torch.Tensor],
     ) -> Uncertain:
         graph = self._checked(graph)
         seed = checks.seed(seed, graph.device)
@@ -114,10 +149,10 @@ class Prediction:
         for draw in range(draws):
             if draw % DRAWS_AT_ONCE == 0:
                 samples = self._node_samples(graph, derive_seed(seed, draw // DRAWS_AT_ONCE))
-            probability = torch.sigmoid(pair_products(samples[:, draw % DRAWS_AT_ONCE], pairs))
-            difference = probability - mean
+            value = probability(pair_products(samples[:, draw % DRAWS_AT_ONCE], pairs))
+            difference = value - mean
             mean += difference / (draw + 1)
-            squares += difference * (probability - mean)
+            squares += difference * (value - mean)
         deviation = (squares / (draws - 1)).sqrt()
         return Uncertain(mean.to(graph.dtype), deviation.to(graph.dtype))
 

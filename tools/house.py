@@ -23,7 +23,7 @@ LAYERS = (
     ("tasks",),
     ("training", "checkpoint", "checkpoint_file"),
     ("model", "prediction", "model_file", "capture"),
-    ("nn", "objective", "scores", "masking", "config"),
+    ("nn", "objective", "scores", "calibration", "masking", "config"),
     ("datasets", "environment"),
     ("ops",),
     ("kernels",),

@@ -70,8 +70,11 @@ def run(
     held_out = task.split(graph, seed, **arguments)
     model = SeeGera(held_out.graph, settings.model, seed=seed)
 
+    def scored(epoch: int) -> Scored:
+        return Scored(model, graph, held_out.split, seed, settings.config, epoch)
+
     def scores(epoch: int, *parts: str) -> Scores:
-        found = task.score(Scored(model, graph, held_out.split, seed, settings.config, epoch), parts)
+        found = task.score(scored(epoch), parts)
         prefix = {"valid": "valid_", "test": ""}
         return {f"{prefix[part]}{name}": value for part in parts for name, value in found[part].items()}
 
@@ -98,6 +101,7 @@ def run(
         fields=run_fields,
         # Weights and seed are those of the best epoch, so its validation scores come out again.
         **scores(training.best_epoch, "valid", "test"),
+        **task.finish(scored(training.best_epoch)),
     )
 
 

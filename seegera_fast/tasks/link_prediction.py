@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from ..calibration import Reliability, fit_calibration, reliability
 from ..checkpoint import Checkpoint
 from ..graph import Graph
 from ..scores import pair_products
 from ..training import require_finite
 from .common import run
+from .ranking import HITS, hits_at, mean_reciprocal_rank
 from .splits import split_links
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
@@ -24,12 +26,21 @@ class LinkPredictionResult(TaskResult):
     Attributes:
         auc, ap: area under the receiver operating characteristic, and average precision, on the test part.
         valid_auc, valid_ap: the same on the validation part, at the best epoch.
+        hits: Hits@k on the test part, by k: the share of its links that score higher than all but the best ``k - 1`` of
+            its pairs without a link, for those of k = 10, 50, 100 for which there are enough pairs.
+        mrr: mean reciprocal rank of the test links, each among all the pairs of the test part without a link.
+        reliability: how well the probabilities agree with what is so on the test part: "plain" those of the sigmoid,
+            and "calibrated" those of ``model.calibration``, which is fitted to the validation part and exists if there
+            is one.
     """
 
     auc: float | None
     ap: float | None
     valid_auc: float | None
     valid_ap: float | None
+    hits: Mapping[int, float]
+    mrr: float | None
+    reliability: Mapping[str, Reliability] = field(repr=False)
 
 
 def link_prediction(
@@ -95,6 +106,31 @@ def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float 
     return found
 
 
+def _finish(scored: Scored) -> dict[str, Any]:
+    """Calibrates the model on the validation part, and scores ranking and probabilities on the test part."""
+    embedding, split = scored.model.embed(), scored.split
+    valid, test = (
+        [pair_products(embedding, getattr(split, f"{part}_{kind}")) for kind in ("pos", "neg")]
+        for part in ("valid", "test")
+    )
+    probabilities = {"plain": torch.sigmoid}
+    if all(map(len, valid)):
+        scored.model.calibration = fit_calibration(torch.cat(valid), _linked(*valid))
+        probabilities["calibrated"] = scored.model.calibration
+    if not len(test[0]):
+        probabilities = {}
+    hits = {k: hits_at(*test, k) for k in HITS}
+    return {
+        "hits": {k: value for k, value in hits.items() if value is not None},
+        "mrr": mean_reciprocal_rank(*test),
+        "reliability": {name: reliability(of(torch.cat(test)), _linked(*test)) for name, of in probabilities.items()},
+    }
+
+
+def _linked(positive: torch.Tensor, negative: torch.Tensor) -> torch.Tensor:
+    return torch.arange(len(positive) + len(negative), device=positive.device) < len(positive)
+
+
 def pair_metrics(
     embedding: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor
 ) -> tuple[float, float] | tuple[None, None]:
@@ -124,4 +160,5 @@ TASK = Task(
     split=_split,
     score=_score,
     result=LinkPredictionResult,
+    finish=_finish,
 )

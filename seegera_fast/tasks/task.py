@@ -99,6 +99,8 @@ class Task:
         score: ``(scored, parts)`` -> part -> score name -> score. Parts are "valid", "test" or both. The scores of an
             empty part are None.
         result: the type that the task's function returns.
+        finish: what the result has besides scores, by the names of its fields, from the trained model. It is called
+            once, at the end.
         fields: the fields that only this task has, and their defaults.
         training: defaults of TrainingConfig that differ for this task.
         configure: checks these fields and converts them to what ``score`` needs. By default they are not converted.
@@ -116,6 +118,7 @@ class Task:
     split: Callable[..., HeldOut]
     score: Callable[[Scored, Collection[str]], dict[str, dict[str, float | None]]]
     result: type[TaskResult]
+    finish: Callable[[Scored], dict[str, Any]] = lambda scored: {}
     other_split: str = ""
     random: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,99 @@
+"""Probabilities of links that mean what they say: of pairs with probability p, a share p are links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from .support import arguments
+
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Calibrated probabilities of links, ``sigmoid(slope * s + intercept)`` for the inner product s of a pair.
+
+    They hold where a pair is as probably a link as not before it is looked at, as in the held-out parts, which have a
+    pair without a link for each link. Among all pairs of a graph links are far rarer. See Platt, "Probabilistic outputs
+    for support vector machines", 1999.
+
+    Attributes:
+        slope, intercept: finite numbers.
+
+    Raises:
+        TypeError, ValueError: they are not.
+    """
+
+    slope: float
+    intercept: float
+
+    def __post_init__(self) -> None:
+        for name in ("slope", "intercept"):
+            value = arguments.number(name, getattr(self, name))
+            if not np.isfinite(value):
+                raise ValueError(f"{name}: got {value}, want a finite number")
+            object.__setattr__(self, name, value)
+
+    def __call__(self, products: torch.Tensor) -> torch.Tensor:
+        """Probabilities of pairs with these inner products, in their dtype."""
+        return torch.sigmoid(self.slope * products + self.intercept)
+
+
+class Reliability(NamedTuple):
+    """How well probabilities agree with what is so, in bins of equal width from 0 to 1. Empty bins are left out.
+
+    Attributes:
+        error: the expected calibration error: the mean over all pairs of ``|predicted - observed|`` of the pair's bin.
+            See Guo et al., "On calibration of modern neural networks", 2017.
+        predicted: mean probability of each bin.
+        observed: share of links of each bin.
+        counts: number of pairs of each bin.
+    """
+
+    error: float
+    predicted: list[float]
+    observed: list[float]
+    counts: list[int]
+
+
+def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration:
+    """Fits a calibration to pairs that are known to be links or not.
+
+    Args:
+        products: ``[m]``: inner products of the pairs' embeddings.
+        linked: bool ``[m]``: which of the pairs are links; some must be, and some not.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    scores, target = products.double().cpu().numpy()[:, None], linked.cpu().numpy()
+    # Platt's targets: as if one more pair of each kind had been seen. Then a slope is found even where a threshold
+    # separates links from others. A target between 0 and 1 is two rows with weights.
+    links = int(target.sum())
+    others = len(target) - links
+    positive = np.where(target, (links + 1) / (links + 2), 1 / (others + 2))
+    scale = max(float(scores.std()), np.finfo(np.float64).tiny)
+    model = LogisticRegression(C=1e10, max_iter=1000)
+    model.fit(
+        np.concatenate([scores, scores]) / scale,
+        np.repeat([True, False], len(target)),
+        sample_weight=np.concatenate([positive, 1 - positive]),
+    )
+    return Calibration(float(model.coef_[0, 0]) / scale, float(model.intercept_[0]))
+
+
+def reliability(probabilities: torch.Tensor, linked: torch.Tensor, bins: int = BINS) -> Reliability:
+    """Compares probabilities ``[m]`` with which pairs are links, bool ``[m]``."""
+    values, target = probabilities.double().cpu().numpy(), linked.cpu().numpy()
+    number = np.minimum((values * bins).astype(np.int64), bins - 1)
+    counts = np.bincount(number, minlength=bins)
+    present = counts > 0
+    predicted, observed = (
+        np.bincount(number, weights=weights, minlength=bins)[present] / counts[present] for weights in (values, target)
+    )
+    counts = counts[present]
+    error = float((counts * abs(predicted - observed)).sum() / max(len(values), 1))
+    return Reliability(error, predicted.tolist(), observed.tolist(), counts.tolist())
