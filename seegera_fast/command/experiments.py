@@ -29,7 +29,7 @@ from .options import (
     Parser,
     add_common_options,
     chosen_backend,
-    of_each_task,
+    of_each,
     one_of,
     read_count,
     read_field,
@@ -175,7 +175,7 @@ def _add_data(group: Any, default: Sequence[str], words: str) -> None:
 
 
 def _add_split(group: Any, default: str) -> None:
-    splits = of_each_task(lambda task: ", ".join(map(task.split_in_words, task.splits)))
+    splits = of_each(TASKS, lambda task: ", ".join(map(task.split_in_words, task.splits)))
     group.add_argument(
         "--split",
         type=one_of("paper", "released", "both"),

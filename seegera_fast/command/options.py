@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 
 from .. import backends, datasets
-from ..experiments.protocols import SPLIT_ARGUMENTS, TASKS
+from ..experiments.protocols import SPLIT_ARGUMENTS
 from ..graph import Graph
 from ..support.hints import nearest
 from ..tasks.task import Task
@@ -132,9 +132,9 @@ def read_split(text: str) -> str | tuple[float, float]:
     return first, second
 
 
-def of_each_task(describe: Callable[[Task], str]) -> str:
+def of_each(tasks: Mapping[str, Task], describe: Callable[[Task], str]) -> str:
     """Joins what a help text says about each task."""
-    return "; ".join(f"{key}: {describe(task)}" for key, task in TASKS.items())
+    return "; ".join(f"{key}: {describe(task)}" for key, task in tasks.items())
 
 
 def add_graph_options(parser: argparse.ArgumentParser) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 from .. import tasks
 from ..checkpoint import Checkpoint
 from ..environment import machine, versions
-from ..experiments.protocols import SCORES, TASKS
+from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
 from ..support.plots import save_picture
 from ..support.report import json_text, readable_bytes, readable_seconds, table
 from ..tasks import presets
 from ..tasks.common import normalized
-from ..tasks.task import TaskResult
+from ..tasks.task import Task, TaskResult
 from .options import (
     INTERRUPTED,
     PROGRAM,
@@ -27,7 +27,7 @@ from .options import (
     add_graph_options,
     check_graph_options,
     chosen_backend,
-    of_each_task,
+    of_each,
     one_of,
     read_chosen_graph,
     read_count,
@@ -77,12 +77,12 @@ def add_train(commands: Any) -> Parser:
     )
     add_graph_options(train)
     run = train.add_argument_group("training")
-    purposes = of_each_task(lambda task: f"{task.purpose} ({', '.join(score.title for score in task.scores)})")
-    splits = of_each_task(lambda task: " or ".join(map(task.split_in_words, task.splits)))
-    shares = of_each_task(lambda task: " and ".join(task.shares))
+    purposes = of_each(EVERY_TASK, _purpose)
+    splits = of_each(TASKS, lambda task: " or ".join(map(task.split_in_words, task.splits)))
+    shares = of_each(TASKS, lambda task: " and ".join(task.shares))
     run.add_argument(
         "--task",
-        type=one_of(*TASKS),
+        type=one_of(*EVERY_TASK),
         default="link",
         metavar="TASK",
         help=f"{purposes}. Default: link",
@@ -131,9 +131,14 @@ def add_train(commands: Any) -> Parser:
     return train
 
 
+def _purpose(task: Task) -> str:
+    scores = ", ".join(score.title for score in task.scores)
+    return f"{task.purpose} ({scores})" if scores else task.purpose
+
+
 def _train(options: argparse.Namespace) -> int:
     check_graph_options(options)
-    task = TASKS[options.task]
+    task = EVERY_TASK[options.task]
     # A file that has the name of a data set does not get that data set's preset.
     preset = options.preset if options.preset or options.data else presets.DEFAULT
     if preset is not None:
@@ -214,11 +219,11 @@ def _run_fields(options: argparse.Namespace) -> dict[str, Any]:
     fields = dict(options.fields)
     if options.epochs is not None:
         fields["epochs"] = options.epochs
-    return {**fields, **TASKS[options.task].arguments(options.split)}
+    return {**fields, **EVERY_TASK[options.task].arguments(options.split)}
 
 
 def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskResult) -> dict[str, Any]:
-    task = TASKS[options.task]
+    task = EVERY_TASK[options.task]
     return {
         "task": task.name,
         "variant": options.variant,
@@ -258,7 +263,7 @@ def _score_line(scores: dict[str, dict[str, float | None]], result: TaskResult) 
     parts = [
         f"{part} " + ", ".join(f"{SCORES[key].title} {value:.4f}" for key, value in values.items())
         for part, values in scores.items()
-        if None not in values.values()
+        if values and None not in values.values()
     ]
     if result.interrupted:
         parts.append(f"interrupted after epoch {result.epochs}")
@@ -274,10 +279,12 @@ def _train_table(scores: dict[str, dict[str, float | None]], result: TaskResult)
         "peak memory": readable_bytes(result.peak_memory),
     }
     parts = list(scores)
-    rows = [["", *parts]]
+    rows = [["", *parts]] if scores[parts[0]] else []
     for key in scores[parts[0]]:
         values = [scores[part][key] for part in parts]
         rows.append([SCORES[key].title, *("none held out" if value is None else f"{value:.4f}" for value in values)])
     width = max(map(len, [*facts, *(row[0] for row in rows)]))
     rows = [[row[0].ljust(width), *row[1:]] for row in rows]
-    return "\n".join([table(rows), *(f"{key.ljust(width)}  {value}" for key, value in facts.items())])
+    return "\n".join(
+        [*([table(rows)] if rows else []), *(f"{key.ljust(width)}  {value}" for key, value in facts.items())]
+    )

@@ -12,7 +12,9 @@ PAPER = Path(__file__).with_name("paper.toml")
 # Keys of the tasks. Those with figures in the paper come first, in the paper's order.
 PAPER_TASKS = tuple(read_tables(PAPER))
 _BY_KEY = {task.key: task for task in BY_NAME.values()}
-TASKS = {key: _BY_KEY[key] for key in dict.fromkeys([*PAPER_TASKS, *_BY_KEY])}
+EVERY_TASK = {key: _BY_KEY[key] for key in dict.fromkeys([*PAPER_TASKS, *_BY_KEY])}
+# The tasks that can be compared, because they have scores.
+TASKS = {key: task for key, task in EVERY_TASK.items() if task.scores}
 # The arguments of the tasks' functions that describe a split.
 SPLIT_ARGUMENTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in (*task.shares, *task.random)))
 SCORES = {score.name: score for task in TASKS.values() for score in task.scores}

@@ -20,14 +20,15 @@ DEFAULT = "default"
 def names(task: str) -> list[str]:
     """The presets of a task: the data sets, and "default" for any other graph."""
     check("task", task, TASKS)
-    return [name for name in {**_tables(task), DEFAULT: {}} if name != COMMON]
+    tables = {**(_tables(TASKS[task].like) if TASKS[task].like else {}), **_tables(task), DEFAULT: {}}
+    return [name for name in tables if name != COMMON]
 
 
 def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
     """The fields of SeeGeraConfig, TrainingConfig and the task in which a preset differs from the defaults.
 
     Args:
-        task: "link_prediction", "attribute_inference" or "node_classification".
+        task: "link_prediction", "attribute_inference", "node_classification" or "embed".
         name: one of :func:`names`.
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
 
@@ -42,7 +43,8 @@ def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
     check("name", name, names(task))
     check("variant", variant, VARIANTS)
     common, preset = (_tables(task).get(table, {}) for table in (COMMON, name))
-    merged = {"variant": VARIANTS[variant]}
+    like = TASKS[task].like
+    merged = load(like, name, variant) if like else {"variant": VARIANTS[variant]}
     for table in (common, preset, preset.get(variant, {})):
         merged.update({field: value for field, value in table.items() if not isinstance(value, dict)})
     return merged

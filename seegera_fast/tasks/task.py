@@ -90,7 +90,7 @@ class Task:
         purpose: what is predicted, for the command's help.
         scores: the scores, computed on the test part and on the validation part. An epoch is better than another if all
             its validation scores are better.
-        shares: names of the two ratios that describe a random split.
+        shares: names of the two ratios that describe a random split; empty: the task holds nothing out.
         splits: arguments of each split, by its name: "paper" (the paper's text), "released" (the authors' program). The
             first one is used for a name that the task does not have.
         other_split: description of a split without ratios.
@@ -106,6 +106,7 @@ class Task:
         configure: checks these fields and converts them to what ``score`` needs. By default they are not converted.
         needs_features: whether the task predicts features. If it does, a model without a feature side is refused, and
             so are the methods that model links only.
+        like: name of the task whose presets hold for this one too, beside its own; "": no other's.
     """
 
     name: str
@@ -113,7 +114,7 @@ class Task:
     title: str
     purpose: str
     scores: tuple[Score, ...]
-    shares: tuple[str, str]
+    shares: tuple[str, ...]
     splits: Mapping[str, Mapping[str, Any]]
     split: Callable[..., HeldOut]
     score: Callable[[Scored, Collection[str]], dict[str, dict[str, float | None]]]
@@ -125,6 +126,7 @@ class Task:
     training: Mapping[str, Any] = field(default_factory=dict)
     configure: Callable[[Mapping[str, Any]], Any] = dict
     needs_features: bool = False
+    like: str = ""
 
     def __post_init__(self) -> None:
         TASKS[self.name] = self
@@ -137,6 +139,8 @@ class Task:
         """The arguments of the task's function for a split, which is given by its name or by two ratios."""
         if isinstance(split, str):
             return dict(self.splits[self.split_named(split)])
+        if not self.shares:
+            raise ValueError(f"split: got {split[0]:g},{split[1]:g}, and the task {self.key!r} holds nothing out")
         return {**dict(zip(self.shares, split, strict=True)), **self.random}
 
     def split_in_words(self, name: str) -> str:
