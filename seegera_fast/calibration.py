@@ -75,7 +75,9 @@ def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration
     links = int(target.sum())
     others = len(target) - links
     positive = np.where(target, (links + 1) / (links + 2), 1 / (others + 2))
-    scale = max(float(scores.std()), np.finfo(np.float64).tiny)
+    # Divided by their largest, because squares of large scores overflow.
+    largest = float(abs(scores).max()) or 1.0
+    scale = largest * (float((scores / largest).std()) or 1.0)
     model = LogisticRegression(C=1e10, max_iter=1000)
     model.fit(
         np.concatenate([scores, scores]) / scale,

@@ -328,7 +328,11 @@ def calls(folder):
             {"propagation": g.propagation, "features": x, "num_draws": 2, "seed": 3},
         ),
         "SeeGera.embed": (model().embed, {"graph": g, "seed": 3}),
-        "SeeGera.link_scores": (model().link_scores, {"pairs": [[0, 1], [1, 2]], "graph": g, "seed": 3}),
+        "SeeGera.link_scores": (
+            model().link_scores,
+            {"pairs": [[0, 1], [1, 2]], "graph": g, "seed": 3, "draws": 2, "calibrated": False},
+        ),
+        "SeeGera.top_attributes": (model().top_attributes, {"k": 2, "nodes": [0, 3], "graph": g, "seed": 3}),
         "SeeGera.reconstruct_features": (
             model().reconstruct_features,
             {"rows": [0, 1], "cols": [1, 2], "graph": g, "seed": 3},
@@ -378,6 +382,7 @@ def calls(folder):
                 "likelihood": "mse",
             },
         ),
+        "tasks.embed": (tasks.embed, {"graph": g, **task, **QUICK}),
         "tasks.split_links": (tasks.split_links, {"graph": g, **ratios}),
         "tasks.split_features": (tasks.split_features, {"graph": g, **ratios}),
         "tasks.split_nodes": (tasks.split_nodes, {"graph": g, "train": 0.5, "valid": 0.2, "seed": 3}),
