@@ -1,5 +1,9 @@
 """Semi-implicit graph variational auto-encoders (SeeGera, WWW '23), from the model down to its kernels."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from . import backends, datasets, ops, reference, tasks
 from .backends import use_backend
 from .checkpoint import Checkpoint
@@ -16,6 +20,7 @@ __all__ = [
     "Graph",
     "SeeGera",
     "SeeGeraConfig",
+    "SeeGeraEstimator",
     "SparseMatrix",
     "backends",
     "datasets",
@@ -24,3 +29,12 @@ __all__ = [
     "tasks",
     "use_backend",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is asked for, because scikit-learn takes a second to import.
+    if name == "SeeGeraEstimator":
+        from .estimator import SeeGeraEstimator
+
+        return SeeGeraEstimator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

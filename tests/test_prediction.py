@@ -2,6 +2,7 @@
 
 import copy
 
+import cases
 import numpy as np
 import pytest
 import safetensors.torch
@@ -9,7 +10,6 @@ import scipy.special
 import scipy.stats
 import torch
 
-import cases
 import seegera_fast as sf
 from seegera_fast.calibration import Calibration, fit_calibration, reliability
 from seegera_fast.tasks.ranking import hits_at, mean_reciprocal_rank
@@ -72,7 +72,7 @@ def test_what_draws_may_be():
     for draws in (1, 0, -1):
         with pytest.raises(ValueError, match="draws: got"):
             made.link_scores(PAIRS, draws=draws)
-    with pytest.raises(TypeError, match="draws: got 2.5, want an int or None"):
+    with pytest.raises(TypeError, match=r"draws: got 2\.5, want an int or None"):
         made.link_scores(PAIRS, draws=2.5)
     assert [len(part) for part in made.link_scores(PAIRS[:0], draws=2)] == [0, 0]
     assert made.float().link_scores(PAIRS, draws=2).mean.dtype == torch.float32
@@ -189,7 +189,7 @@ def test_a_damaged_calibration_in_a_file(tmp_path, text):
         header = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     safetensors.torch.save_file(tensors, tmp_path / "damaged", {**header, "calibration": text})
-    with pytest.raises(ValueError, match="path: .* has a header that isn't that of a model"):
+    with pytest.raises(ValueError, match=r"path: .* has a header that isn't that of a model"):
         sf.SeeGera.load(tmp_path / "damaged")
 
 

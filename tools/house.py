@@ -19,7 +19,7 @@ PACKAGE = "seegera_fast"
 LAYERS = (
     ("__init__", "__main__"),
     ("command",),
-    ("experiments",),
+    ("experiments", "estimator"),
     ("tasks",),
     ("training", "checkpoint", "checkpoint_file"),
     ("model", "prediction", "model_file", "capture"),

@@ -1,0 +1,203 @@
+"""SeeGera as an estimator of scikit-learn, for pipelines and searches over parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import tasks
+from .graph import Graph
+from .support import arguments
+from .tasks import presets
+from .tasks.common import normalized
+from .tasks.link_prediction import pair_metrics
+
+# The parameters that are fields of a configuration. None leaves them to the preset.
+FIELDS = ("embedding_dim", "hidden_dim", "epochs", "learning_rate", "dropout")
+
+
+class SeeGeraEstimator(TransformerMixin, BaseEstimator):
+    """Embeds the nodes of a graph, and tells which other nodes they probably have links with.
+
+    A graph is one object, whose rows can't be taken apart. So a search over parameters needs ``cv=[(all, all)]`` with
+    ``all`` the numbers of all nodes: each candidate is fitted to the graph without a share ``valid`` of its links, and
+    :meth:`score` is the AUC on those.
+
+    Args:
+        variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
+        preset: one of ``tasks.presets.names("embed")``.
+        embedding_dim, hidden_dim, epochs, learning_rate, dropout: fields of the configuration; None: the preset's.
+        fields: further fields of SeeGeraConfig or TrainingConfig, by name.
+        valid: share of the links that is held out to stop early, to calibrate the probabilities, and for
+            :meth:`score`; 0: none, and all epochs are run.
+        normalize_features: divide each row of the features by its sum.
+        weighted: keep edge weights in the propagation matrix.
+        device: the device to train on.
+        random_state: an int, a ``numpy.random.RandomState``, or None: seed of the split, the weights and all draws.
+        verbose: above 0, progress is shown.
+
+    Attributes:
+        embedding_: float32 ``[n, embedding_dim]``: mean embeddings of the nodes, given all links.
+        model_: the trained :class:`seegera_fast.SeeGera`. Its default graph is the one that it was trained on.
+        graph_: the whole :class:`seegera_fast.Graph`.
+        n_features_in_: the number of nodes.
+        n_iter_: number of epochs.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> graph = sf.datasets.load("digits")
+        >>> embed = sf.SeeGeraEstimator(epochs=2, embedding_dim=16, random_state=0)
+        >>> pipeline = make_pipeline(embed, LogisticRegression()).fit(graph, graph.labels)
+        >>> pipeline.predict(graph).shape
+        (1797,)
+        >>> embed.predict_links([[0, 1], [0, 2]]).shape
+        (2,)
+    """
+
+    def __init__(
+        self,
+        variant: str = "v3",
+        preset: str = presets.DEFAULT,
+        *,
+        embedding_dim: int | None = None,
+        hidden_dim: int | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        dropout: float | None = None,
+        fields: Mapping[str, Any] | None = None,
+        valid: float = 0.1,
+        normalize_features: bool = False,
+        weighted: bool = False,
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.variant = variant
+        self.preset = preset
+        self.embedding_dim = embedding_dim
+        self.hidden_dim = hidden_dim
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.dropout = dropout
+        self.fields = fields
+        self.valid = valid
+        self.normalize_features = normalize_features
+        self.weighted = weighted
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, *, features: Any = None) -> SeeGeraEstimator:
+        """Trains on a graph.
+
+        Args:
+            X: ``n x n`` adjacency, in any form that :class:`seegera_fast.Graph` takes; or a Graph.
+            y: a matrix: the features. A vector, as a pipeline hands on, is left alone.
+            features: ``n x l``; None: ``y`` if that is a matrix, else those of the Graph, else the identity.
+
+        Raises:
+            TypeError, ValueError: the graph or a parameter is not of the right kind or out of range.
+            seegera_fast.training.TrainingFailure: a number became NaN or infinite.
+        """
+        valid = arguments.probability("valid", self.valid)
+        fields = {} if self.fields is None else self.fields
+        arguments.instance("fields", fields, Mapping)
+        given = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
+        graph = self._graph(X, _features(y, features), fitting=True)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        options = {"normalize_features": self.normalize_features, **fields, **given}
+        run = (graph, self.preset, self.variant, seed)
+        if valid:
+            result = tasks.link_prediction(*run, valid, 0.0, progress=self.verbose > 0, **options)
+        else:
+            result = tasks.embed(*run, progress=self.verbose > 0, **options)
+        self.graph_, self.model_, self.n_iter_ = graph, result.model, result.epochs
+        self.n_features_in_ = graph.num_nodes
+        self._seed = seed
+        self.embedding_ = self._embed(graph)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, features: Any = None) -> np.ndarray:
+        """Trains on a graph as :meth:`fit` does, and returns ``embedding_``."""
+        return self.fit(X, y, features=features).embedding_
+
+    def transform(self, X: Any, features: Any = None) -> np.ndarray:
+        """Embeds the nodes of a graph, float32 ``[n, embedding_dim]``.
+
+        Args:
+            X: as in :meth:`fit`, with as many nodes.
+            features: None: those of the Graph, or of the graph of :meth:`fit`.
+        """
+        check_is_fitted(self)
+        if features is None and not isinstance(X, Graph):
+            features = self.graph_.features
+        return self._embed(self._graph(X, features))
+
+    def predict_links(self, pairs: Any) -> np.ndarray:
+        """Probabilities of links, ``[m]``, for the pairs ``[m, 2]``; calibrated if ``valid`` is above 0."""
+        check_is_fitted(self)
+        calibrated = self.model_.calibration is not None
+        return self.model_.link_scores(pairs, self._seen(self.graph_), calibrated=calibrated).cpu().numpy()
+
+    def score(self, X: Any, y: Any = None, *, features: Any = None) -> float:
+        """The AUC of the links of a graph that training has not seen, against as many pairs without a link.
+
+        Args:
+            X: as in :meth:`fit`, with as many nodes: the same graph, some of whose links were held out, or another with
+                further links.
+        """
+        check_is_fitted(self)
+        graph = self._graph(X, _features(y, features))
+        if graph.num_nodes != self.n_features_in_:
+            raise ValueError(f"X: got {graph.num_nodes} nodes, want {self.n_features_in_}, as in fit")
+        edges, seen = graph.edges(), self.model_.graph.edges()
+        rows = edges.new_tensor([graph.num_nodes, 1])
+        new = edges[~torch.isin((edges * rows).sum(dim=1), (seen * rows).sum(dim=1))]
+        absent = graph.adjacency.non_edges
+        if not 0 < len(new) <= absent.count:
+            raise ValueError(
+                f"X: has {len(new)} links that training has not seen, and {absent.count} pairs without a link; want at "
+                "least one, and as many pairs (valid above 0 holds links out)"
+            )
+        # The same pairs for each call and each candidate of a search.
+        ranks = np.random.default_rng(0).choice(absent.count, len(new), replace=False)
+        return pair_metrics(self.model_.embed(), new, absent.pairs(torch.from_numpy(ranks).to(edges.device)))[0]
+
+    def _graph(self, X: Any, features: Any, *, fitting: bool = False) -> Graph:
+        if isinstance(X, Graph):
+            graph = X if features is None else X.with_features(features)
+        else:
+            if not isinstance(X, torch.Tensor):
+                X = validate_data(self, X, reset=fitting, accept_sparse=True, ensure_non_negative=True)
+            graph = Graph(X, features, weighted=arguments.flag("weighted", self.weighted))
+        return graph.to(arguments.device("device", self.device))
+
+    def _seen(self, graph: Graph) -> Graph:
+        """The graph as the model sees it."""
+        return normalized(graph, self.normalize_features)
+
+    def _embed(self, graph: Graph) -> np.ndarray:
+        return self.model_.embed(self._seen(graph)).cpu().numpy()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def _features(y: Any, features: Any) -> Any:
+    if features is not None:
+        return features
+    dimensions = y.ndim if hasattr(y, "ndim") else np.asarray(y).ndim
+    return y if dimensions == 2 else None

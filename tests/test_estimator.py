@@ -1,0 +1,138 @@
+"""SeeGera as an estimator of scikit-learn."""
+
+import cases
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+import seegera_fast as sf
+
+SMALL = {"embedding_dim": 4, "hidden_dim": 5, "epochs": 3, "random_state": 0}
+ONE_OBJECT = "a graph is one object: its rows can't be taken apart"
+COMPLETE = "the check's graph is complete, so there are no pairs without a link to score links against"
+
+
+@pytest.fixture(scope="module")
+def data():
+    graph = cases.large_graph(200, 20)
+    return graph.adjacency.to_scipy(), graph.features.to_scipy(), np.arange(200) % 3
+
+
+def estimator(**options):
+    return sf.SeeGeraEstimator(**{**SMALL, "fields": {"likelihood": "mse"}, **options})
+
+
+@pytest.mark.filterwarnings("ignore:adjacency")
+def test_checks_of_scikit_learn():
+    found = check_estimator(
+        estimator(valid=0),
+        expected_failed_checks={
+            "check_fit_score_takes_y": COMPLETE,
+            "check_pipeline_consistency": COMPLETE,
+            "check_methods_subset_invariance": ONE_OBJECT,
+            "check_fit_idempotent": ONE_OBJECT,
+        },
+        on_skip=None,
+    )
+    status = [check["status"] for check in found]
+    assert status.count("passed") >= 40
+    assert status.count("xfail") == 4
+
+
+def test_the_embedding_is_that_of_the_task(data):
+    adjacency, features, _ = data
+    fitted = estimator().fit(adjacency, features)
+    graph = sf.Graph(adjacency, features)
+    result = sf.tasks.link_prediction(
+        graph,
+        "default",
+        seed=fitted.model_.seed,
+        valid=0.1,
+        test=0.0,
+        progress=False,
+        likelihood="mse",
+        **{name: SMALL[name] for name in ("embedding_dim", "hidden_dim", "epochs")},
+    )
+    assert np.array_equal(fitted.embedding_, result.model.embed(graph))
+    assert np.array_equal(fitted.transform(adjacency), fitted.embedding_)
+    assert np.array_equal(fitted.transform(graph), fitted.embedding_)
+    assert (fitted.n_iter_, fitted.n_features_in_) == (3, 200)
+    pairs = [[0, 1], [5, 9]]
+    assert np.array_equal(fitted.predict_links(pairs), result.model.link_scores(pairs, graph, calibrated=True))
+    assert fitted.score(adjacency) == pytest.approx(result.valid_auc, abs=0.1)
+
+
+@pytest.mark.parametrize("form", ["csr", "coo", "dense", "graph", "torch", "frame"])
+def test_forms_of_a_graph(data, form):
+    adjacency, features, _ = data
+    forms = {
+        "csr": scipy.sparse.csr_array(adjacency),
+        "coo": adjacency.tocoo(),
+        "dense": adjacency.toarray(),
+        "graph": sf.Graph(adjacency, features),
+        "torch": torch.from_numpy(adjacency.toarray()).to_sparse_csr(),
+        "frame": adjacency.toarray().tolist(),
+    }
+    given = {} if form == "graph" else {"features": features.toarray() if form == "frame" else features}
+    wanted = estimator().fit(adjacency, features).embedding_
+    assert np.array_equal(estimator().fit_transform(forms[form], **given), wanted)
+
+
+def test_the_second_argument_is_features_or_labels(data):
+    adjacency, features, labels = data
+    with_features = estimator().fit(adjacency, features)
+    assert with_features.graph_.num_features == features.shape[1]
+    assert np.array_equal(with_features.embedding_, estimator().fit(adjacency, features=features).embedding_)
+    assert estimator().fit(adjacency, labels).graph_.num_features == 200
+    assert np.array_equal(estimator().fit_transform(adjacency, labels, features=features), with_features.embedding_)
+
+
+def test_a_pipeline_and_a_search(data):
+    adjacency, features, labels = data
+    pipeline = make_pipeline(estimator(), LogisticRegression())
+    pipeline.fit(adjacency, labels, seegeraestimator__features=features)
+    assert pipeline.predict(adjacency).shape == (200,)
+    every = np.arange(200)
+    search = GridSearchCV(estimator(), {"embedding_dim": [2, 4], "variant": ["v1", "v3"]}, cv=[(every, every)])
+    search.fit(sf.Graph(adjacency, features).adjacency.to_scipy(), features=features)
+    assert set(search.best_params_) == {"embedding_dim", "variant"}
+    best = clone(estimator()).set_params(**search.best_params_).fit(adjacency, features)
+    assert search.best_score_ == pytest.approx(best.score(adjacency))
+    whole = GridSearchCV(make_pipeline(estimator(), LogisticRegression()), {"seegeraestimator__dropout": [0.0, 0.5]})
+    whole.set_params(cv=[(every, every)]).fit(adjacency, labels, seegeraestimator__features=features)
+    assert 0 <= whole.best_score_ <= 1
+
+
+def test_the_score_is_of_links_that_training_has_not_seen(data):
+    adjacency, features, _ = data
+    fitted = estimator().fit(adjacency, features)
+    assert 0 <= fitted.score(adjacency) <= 1
+    with pytest.raises(ValueError, match="X: has 0 links that training has not seen"):
+        estimator(valid=0).fit(adjacency, features).score(adjacency)
+    with pytest.raises(ValueError, match="X: got 3 nodes, want 200"):
+        fitted.score(sf.Graph(np.eye(3)))
+
+
+def test_features_are_normalised_wherever_they_are_read(data):
+    adjacency, features, _ = data
+    fitted = estimator(normalize_features=True).fit(adjacency, features)
+    assert np.array_equal(fitted.transform(adjacency), fitted.embedding_)
+    assert not np.array_equal(estimator().fit_transform(adjacency, features), fitted.embedding_)
+
+
+def test_what_parameters_may_be(data):
+    adjacency, _, _ = data
+    for name, value in {"valid": 1.0, "variant": "v4", "preset": "core", "epochs": 0, "fields": 3}.items():
+        with pytest.raises((TypeError, ValueError), match=f"{name}: got"):
+            estimator(**{name: value}).fit(adjacency)
+    with pytest.raises(NotFittedError):
+        estimator().transform(adjacency)
+    with pytest.raises(TypeError, match="unknown field 'epoch'"):
+        estimator(fields={"epoch": 3}).fit(adjacency)
