@@ -14,7 +14,7 @@ from .plots import COLOURS, UNKNOWN_COLOUR
 
 # A drawing is as wide as a small telephone. On wider screens it grows, and its letters with it.
 WIDTH, HEIGHT = 340, 260
-LEFT, RIGHT, TOP, BOTTOM = 44, 10, 8, 36
+LEFT, RIGHT, TOP, BOTTOM = 54, 10, 8, 36
 # Characters that may not stand in a page, not even as a reference.
 FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
@@ -26,12 +26,14 @@ body{margin:0 auto;padding:1rem;max-width:72rem;background:var(--back);color:var
 font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.1rem;margin:0 0 .5rem}p{margin:.3rem 0 .7rem}
 .soft{color:var(--soft)}
-main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr));gap:1rem;align-items:start}
+main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr));gap:1rem;align-items:start;
+grid-auto-flow:dense}
 section{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:1rem;min-width:0}
 section.wide{grid-column:1/-1}
 .scroll{overflow:auto;max-height:32rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
-th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
+th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;min-width:4.5rem}
+th{white-space:nowrap}
 thead th{position:sticky;top:0;background:var(--panel)}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 svg{display:block;width:100%;height:auto;max-width:40rem;margin:0 auto}
@@ -92,16 +94,24 @@ def paragraph(content: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table. Numbers are on the right of their cells; floats have four digits after the point."""
-    head = "".join(f"<th>{text(cell)}</th>" for cell in header)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    """A table. Numbers are on the right of their columns; floats have four digits after the point."""
+    rows = [list(row) for row in rows]
+    numeric = [any(_is_number(row[column]) for row in rows) for column in range(len(header))]
+    head = "".join(
+        f"<th{' class=number' if right else ''}>{text(cell)}</th>" for cell, right in zip(header, numeric, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row, numeric))}</tr>" for row in rows)
     return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def _cell(value: object) -> str:
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _cell(value: object, right: bool) -> str:
     if value is None:
-        return "<td class=soft>none</td>"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return f'<td class="soft{" number" if right else ""}">none</td>'
+    if not _is_number(value):
         return f"<td>{text(value)}</td>"
     return f"<td class=number>{value:,}</td>" if isinstance(value, int) else f"<td class=number>{value:.4f}</td>"
 
@@ -138,14 +148,15 @@ def scatter(points: np.ndarray, names: Sequence[str], classes: Sequence[int] | N
 
 def colour_of(kind: int) -> str:
     """The colour of a class by its number; negative: unknown."""
-    return UNKNOWN_COLOUR if kind < 0 else COLOURS[kind % len(COLOURS)]
+    colour = UNKNOWN_COLOUR if kind < 0 else COLOURS[kind % len(COLOURS)]
+    # Black would not be seen where the reader has chosen a dark page.
+    return "var(--text)" if colour == "#000000" else colour
 
 
 def lines(
     series: Mapping[str, Sequence[tuple[float, float]]],
     *,
     x: str,
-    limits: tuple[float, float] | None = None,
     unit_square: bool = False,
 ) -> str:
     """Lines with their legend.
@@ -153,15 +164,13 @@ def lines(
     Args:
         series: name -> points from left to right, finite.
         x: label of the horizontal axis.
-        limits: of the vertical axis; None: those of the points.
         unit_square: both axes from 0 to 1, with a diagonal and a mark at each point.
     """
     every = [point for points in series.values() for point in points]
-    (left, right), (low, high) = (
-        ((0.0, 1.0), (0.0, 1.0))
-        if unit_square
-        else (_range(a for a, _ in every), limits or _range(b for _, b in every))
-    )
+    if unit_square:
+        (left, right), (low, high) = (0.0, 1.0), (0.0, 1.0)
+    else:
+        (left, right), (low, high) = (_range(values) for values in zip(*every, strict=True))
 
     def place(a: float, b: float) -> tuple[float, float]:
         across = LEFT + (a - left) / (right - left) * (WIDTH - LEFT - RIGHT)
@@ -189,7 +198,6 @@ def lines(
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>{legend(colours)}'
 
 
-def _range(values: Iterable[float]) -> tuple[float, float]:
-    values = list(values)
+def _range(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     return (low, high) if low < high else (low - 0.5, high + 0.5)
