@@ -10,7 +10,7 @@ import torch
 
 from .support import arguments
 
-BINS = 15
+BINS = 10
 
 
 @dataclass(frozen=True)
