@@ -7,7 +7,7 @@ from typing import NamedTuple, overload
 
 import torch
 
-from . import checks
+from . import checks, ops
 from .calibration import Calibration
 from .config import SeeGeraConfig
 from .graph import Graph
@@ -26,6 +26,18 @@ class Uncertain(NamedTuple):
 
     mean: torch.Tensor
     deviation: torch.Tensor
+
+
+class Links(NamedTuple):
+    """Links that are not there yet, the most probable ones first.
+
+    Attributes:
+        pairs: int64 ``[m, 2]``: the two nodes.
+        probabilities: ``[m]``.
+    """
+
+    pairs: torch.Tensor
+    probabilities: torch.Tensor
 
 
 class Attributes(NamedTuple):
@@ -161,6 +173,67 @@ class Prediction:
         encoder_seed = derive_seed(seed, Site.ENCODER)
         nodes = self._encode_nodes(graph.propagation, graph.features, DRAWS_AT_ONCE, 0.0, encoder_seed)
         return self._draw(nodes, derive_seed(seed, Site.SAMPLES, Site.NODES), DRAWS_AT_ONCE)
+
+    def top_links(
+        self,
+        k: int,
+        nodes: torch.Tensor | None = None,
+        graph: Graph | None = None,
+        seed: int | torch.Tensor = 0,
+        *,
+        per_node: bool = True,
+        known: Graph | None = None,
+        sides: torch.Tensor | None = None,
+        calibrated: bool = False,
+    ) -> Links:
+        """The most probable links that are not there yet, see :func:`seegera_fast.ops.top_links`.
+
+        Args:
+            k: so many links for each node, or in all.
+            nodes: integers ``[m]``: only links of these nodes; None: of all.
+            graph: the graph whose nodes are embedded; see :meth:`embed`.
+            per_node: True: k links for each node, node by node, with the node in the first column of the pairs. False:
+                the k most probable links of the whole graph, ``i < j``.
+            known: a graph with all links that are there; None: ``graph``. After :func:`link_prediction` the model's own
+                graph lacks the links that were held out.
+            sides: integers ``[n]``: only links between nodes with different numbers, for bipartite graphs.
+            calibrated: see :meth:`link_scores`.
+
+        Returns:
+            The pairs and their probabilities, those of :meth:`link_scores`. There are fewer where fewer links are
+            missing.
+
+        Raises:
+            TypeError, ValueError: an argument of a wrong kind, size or range, or ``k`` is above the number of other
+                nodes, or of pairs.
+
+        Example:
+            >>> import seegera_fast as sf
+            >>> model = sf.SeeGera(sf.datasets.load("digits"), embedding_dim=16, hidden_dim=16)
+            >>> model.top_links(3, nodes=[5]).pairs.shape
+            torch.Size([3, 2])
+        """
+        graph = self._checked(graph)
+        known = graph if known is None else self._checked(known)
+        per_node = arguments.flag("per_node", per_node)
+        n = self.num_nodes
+        k = arguments.whole("k", k, least=1, most=n - 1 if per_node else n * (n - 1) // 2)
+        if nodes is not None:
+            nodes = arguments.integers("nodes", nodes, graph.device, n)
+            if nodes.ndim != 1:
+                raise ValueError(f"nodes: got shape {tuple(nodes.shape)}, want [m]")
+        if sides is not None:
+            sides = arguments.integers("sides", sides, graph.device)
+        probability = self._probability(calibrated)
+        with torch.no_grad():
+            embedding = self.embed(graph, seed)
+            scores, links = ops.top_links(embedding, known.adjacency, k, per_node=per_node, nodes=nodes, sides=sides)
+            if per_node:
+                first = torch.arange(n, device=graph.device) if nodes is None else nodes
+                links = torch.stack([first[:, None].expand_as(links), links], dim=2).flatten(0, 1)
+            pairs = links[links[:, 1] >= 0]
+            # Scores of float32 would round different products to one.
+            return Links(pairs, probability(pair_products(embedding, pairs)).to(embedding.dtype))
 
     def reconstruct_features(
         self, rows: torch.Tensor, cols: torch.Tensor, graph: Graph | None = None, seed: int | torch.Tensor = 0
