@@ -227,7 +227,7 @@ class Prediction:
         probability = self._probability(calibrated)
         with torch.no_grad():
             embedding = self.embed(graph, seed)
-            scores, links = ops.top_links(embedding, known.adjacency, k, per_node=per_node, nodes=nodes, sides=sides)
+            _, links = ops.top_links(embedding, known.adjacency, k, per_node=per_node, nodes=nodes, sides=sides)
             if per_node:
                 first = torch.arange(n, device=graph.device) if nodes is None else nodes
                 links = torch.stack([first[:, None].expand_as(links), links], dim=2).flatten(0, 1)
