@@ -1,4 +1,4 @@
-"""Checks and converts what users pass beside matrices: lists of edges, labels and masks."""
+"""Checks and converts what users pass beside matrices and labels: lists of edges, and masks."""
 
 from __future__ import annotations
 
@@ -131,24 +131,6 @@ def symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
         csr = csr.maximum(flipped).tocsr()
     csr.sort_indices()
     return csr
-
-
-def class_labels(labels: Any, num_nodes: int) -> torch.Tensor | None:
-    """Converts integers, or rows of scores, to class labels int64 ``[n]``."""
-    if labels is None:
-        return None
-    found = array("labels", labels)
-    if found.ndim == 2 and found.shape[1] > 0 and found.dtype.kind in "biuf":
-        # A row of zeros has no label.
-        found = found[:, 0] if found.shape[1] == 1 else np.where(found.any(axis=1), found.argmax(axis=1), -1)
-    if found.ndim != 1 or found.shape[0] != num_nodes:
-        raise ValueError(f"labels: got shape {tuple(found.shape)}, want one label per node: [{num_nodes}]")
-    integral = found.dtype.kind == "f" and np.isfinite(found).all() and (found == np.round(found)).all()
-    if found.dtype.kind not in "iub" and not integral:
-        raise TypeError(f"labels: got values of type {found.dtype}, want integers")
-    if found.dtype.kind in "uf" and found.size and (found.min() < -(2.0**63) or found.max() >= 2.0**63):
-        raise ValueError(f"labels: got numbers from {found.min()} to {found.max()}, want numbers of 64 bits")
-    return torch.from_numpy(found.astype(np.int64))
 
 
 def num_rows(features: Any) -> int:

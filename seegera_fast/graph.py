@@ -11,13 +11,13 @@ import torch
 
 from .convert import (
     boolean_mask,
-    class_labels,
     edges_to_coo,
     node_attribute,
     simple,
     symmetric,
 )
 from .entries import to_coo
+from .labels import class_labels, node_names
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
@@ -32,12 +32,21 @@ class Graph(Keeping):
             with a warning: an edge in either direction counts, with the larger of its two weights. All arrays are
             copied.
         features: ``n x l``, the same kinds of matrix. None: the identity (``l = n``).
-        labels: class of each node: integers ``[n]`` (negative: unknown), or a row of scores or a one-hot row per node.
+        labels: class of each node: integers ``[n]`` (negative or NaN: unknown), words (None, NaN or "": unknown), or a
+            row of scores or a one-hot row per node (zeros: unknown). Words become numbers in their sorted order, and
+            :attr:`classes` keeps them. A row with several largest scores, as multi-hot rows have, is refused.
         weighted: keep edge weights in the propagation matrix. Otherwise all edges count 1, with a warning if the input
             has other weights. The link targets are 0 and 1 either way.
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
         name: name of the graph in messages and files.
+        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings. None: they have no names.
         dtype: torch.float32 or torch.float64.
+
+    Attributes:
+        labels: int64 ``[n]``, negative: unknown; None: the graph has no labels.
+        classes: the names of the classes, where the labels were words: label ``k`` has the name ``classes[k]``. Else
+            None.
+        nodes: NumPy array ``[n]`` of int64 or of strings (dtype object), or None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
@@ -65,6 +74,7 @@ class Graph(Keeping):
         weighted: bool = False,
         masks: Mapping[str, Any] | None = None,
         name: str = "graph",
+        nodes: Any = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         arguments.dtype("dtype", dtype)
@@ -98,7 +108,8 @@ class Graph(Keeping):
         self._weights: torch.Tensor | None = weighted_adjacency.values if weighted else None
         self.adjacency = weighted_adjacency.with_ones()
         self.features = feature_matrix
-        self.labels = class_labels(labels, num_nodes)
+        self.labels, self.classes = class_labels(labels, num_nodes)
+        self.nodes = node_names(nodes, num_nodes)
         self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
 
     def __repr__(self) -> str:

@@ -261,7 +261,7 @@ def calls(folder):
             {"state": State(1, [], None, {}, {}, 0.5, None), "course": course(), "lock": None},
         ),
         "Checkpoint.begin": (sf.Checkpoint(folder / "none.safetensors").begin, {"course": course()}),
-        "Graph": (sf.Graph, {**dense, **options, "dtype": torch.float64}),
+        "Graph": (sf.Graph, {**dense, **options, "nodes": list("abcdef"), "dtype": torch.float64}),
         "Graph.from_edge_index": (
             sf.Graph.from_edge_index,
             {
