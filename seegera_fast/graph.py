@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import scipy.sparse
 import torch
 
-from .convert import (
-    boolean_mask,
-    class_labels,
-    edges_to_coo,
-    node_attribute,
-    simple,
-    symmetric,
-)
+from . import networks, pyg
+from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost_edges
 from .entries import to_coo
+from .labels import class_labels, node_names
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
@@ -32,12 +26,22 @@ class Graph(Keeping):
             with a warning: an edge in either direction counts, with the larger of its two weights. All arrays are
             copied.
         features: ``n x l``, the same kinds of matrix. None: the identity (``l = n``).
-        labels: class of each node: integers ``[n]`` (negative: unknown), or a row of scores or a one-hot row per node.
-        weighted: keep edge weights in the propagation matrix. Otherwise all edges count 1, with a warning if the input
+        labels: class of each node: integers ``[n]`` (negative or NaN: unknown), words (None, NaN or "": unknown), or a
+            row of scores or a one-hot row per node (zeros: unknown). Words become numbers in their sorted order, and
+            :attr:`classes` keeps them. A row with several largest scores, as multi-hot rows have, is refused.
+        weighted: keep edge weights in the propagation matrix, where an edge of weight 0 vanishes, with a warning.
+            Otherwise all edges count 1, also those of weight 0 that a sparse matrix stores, with a warning if the input
             has other weights. The link targets are 0 and 1 either way.
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
         name: name of the graph in messages and files.
+        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings. None: they have no names.
         dtype: torch.float32 or torch.float64.
+
+    Attributes:
+        labels: int64 ``[n]``, negative: unknown; None: the graph has no labels.
+        classes: the names of the classes, where the labels were words: label ``k`` has the name ``classes[k]``. Else
+            None.
+        nodes: NumPy array ``[n]`` of int64 or of strings (dtype object), or None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
@@ -55,6 +59,9 @@ class Graph(Keeping):
         [[0, 1], [1, 2]]
     """
 
+    # Why there are no labels, for a message.
+    unlabelled: str | None = None
+
     @lasting
     def __init__(
         self,
@@ -65,6 +72,7 @@ class Graph(Keeping):
         weighted: bool = False,
         masks: Mapping[str, Any] | None = None,
         name: str = "graph",
+        nodes: Any = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         arguments.dtype("dtype", dtype)
@@ -97,8 +105,11 @@ class Graph(Keeping):
         weighted_adjacency = matrix_of_csr(weights, "adjacency", dtype, hollow=True).to(device=device)
         self._weights: torch.Tensor | None = weighted_adjacency.values if weighted else None
         self.adjacency = weighted_adjacency.with_ones()
+        if weighted:
+            warn_of_lost_edges(coo, self.num_edges, dtype)
         self.features = feature_matrix
-        self.labels = class_labels(labels, num_nodes)
+        self.labels, self.classes = class_labels(labels, num_nodes)
+        self.nodes = node_names(nodes, num_nodes)
         self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
 
     def __repr__(self) -> str:
@@ -144,8 +155,35 @@ class Graph(Keeping):
         return cls(adjacency, features, labels, **options)
 
     @classmethod
-    def from_pyg(cls, data: Any, **options: Any) -> Graph:
-        """A graph from a ``torch_geometric.data.Data``: edge_index, x, y, edge_weight and the masks that it has.
+    def from_pyg(
+        cls,
+        data: Any,
+        *,
+        features: Any = pyg.FEATURES,
+        labels: Any = pyg.LABELS,
+        split: int | None = None,
+        **options: Any,
+    ) -> Graph:
+        """A graph from a ``torch_geometric.data.Data``: its edges, x, y, and the masks that it has.
+
+        The edges are in ``edge_index``, which may be an ``EdgeIndex``, or in ``adj_t`` or ``adj``: a matrix of torch,
+        dense or sparse, or of torch_sparse. With ``weighted=True`` the weights are in ``edge_weight``, or in
+        ``edge_attr`` if it is one column.
+
+        Args:
+            data: one graph with one kind of nodes. A ``Batch`` is taken for one graph.
+            features: name of an attribute, or a matrix. None: the identity, as if there is no x.
+            labels: name of an attribute, or labels. None: no labels. If y is not one class per node, as in regression
+                or where it belongs to the graph, the graph has no labels, with a warning.
+            split: of masks ``[n, splits]``, the number of the split to take. None: such masks are left out, with a
+                warning.
+            options: further arguments of :class:`Graph`.
+
+        Raises:
+            TypeError: another kind of data, such as a ``HeteroData``, a ``TemporalData`` or a list; the message says
+                what to do.
+            ValueError: no edges, a wrong shape or size, several weights per edge, several classes per node, or a part
+                of a link split, for which there is :meth:`seegera_fast.tasks.LinkSplit.from_pyg`.
 
         Example:
             >>> import torch
@@ -155,52 +193,63 @@ class Graph(Keeping):
             >>> sf.Graph.from_pyg(data, name="path")
             Graph('path': 3 nodes, 2 edges, 4 features, torch.float32, cpu)
         """
-        for attribute in ("edge_index", "num_nodes"):
-            if not hasattr(data, attribute):
-                raise TypeError(
-                    f"data: got {type(data).__name__} without {attribute}, want a torch_geometric.data.Data"
-                )
-        masks = {
-            key: getattr(data, attribute)
-            for key, attribute in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask"))
-            if getattr(data, attribute, None) is not None and getattr(data, attribute).ndim == 1
-        }
-        return cls.from_edge_index(
-            data.edge_index,
-            getattr(data, "x", None),
-            data.num_nodes,
-            getattr(data, "y", None),
-            edge_weight=getattr(data, "edge_weight", None),
-            **{"masks": masks, **options},
-        )
+        pyg.check_data(data)
+        pyg.check_unsplit(data)
+        adjacency = pyg.adjacency_of_data(data, arguments.flag("weighted", options.get("weighted", False)))
+        missing = "labels=None"
+        if isinstance(features, str):
+            features = pyg.features_of_data(data, features)
+        if isinstance(labels, str):
+            labels, missing = pyg.labels_of_data(data, labels, adjacency.shape[0])
+        if "masks" not in options:
+            options["masks"] = pyg.masks_of_data(data, split)
+        elif split is not None:
+            raise ValueError(f"split: got {arguments.shown(split)}, want None where masks are given")
+        graph = cls(adjacency, features, labels, **options)
+        graph.unlabelled = missing if graph.labels is None else None
+        return graph
 
     @classmethod
-    def from_networkx(cls, g: Any, features: Any = None, labels: Any = None, **options: Any) -> Graph:
+    def from_networkx(
+        cls, g: Any, features: Any = None, labels: Any = None, *, weight: str | None = networks.WEIGHT, **options: Any
+    ) -> Graph:
         """Makes a graph from a ``networkx`` graph, with the nodes in the order of ``g.nodes``.
 
-        The weights of parallel edges are added up.
+        The weights of parallel edges are added up. The nodes keep their names if all of them are integers or all are
+        strings; else they are called what ``str`` makes of them, if that tells them apart.
 
         Args:
-            features: a matrix with a row per node, or the name of a node attribute that holds a vector.
-            labels: one per node, or the name of a node attribute.
+            features: a matrix with a row per node, or the name of a node attribute that holds a number or a vector.
+            labels: one per node, or the name of a node attribute that holds integers or words.
+            weight: name of the edge attribute that holds weights, which are used with ``weighted=True``; an edge
+                without it weighs 1. None: all edges do.
+            options: further arguments of :class:`Graph`.
+
+        Raises:
+            TypeError: not a graph of networkx, or weights, features or labels of a wrong kind.
+            ValueError: no nodes, an attribute that is not there, or weights, features or labels of wrong values.
 
         Example:
             >>> import networkx
             >>> import seegera_fast as sf
-            >>> sf.Graph.from_networkx(networkx.path_graph(3), name="path")
-            Graph('path': 3 nodes, 2 edges, 3 features, torch.float32, cpu)
+            >>> graph = sf.Graph.from_networkx(networkx.karate_club_graph(), labels="club", weighted=True)
+            >>> graph
+            Graph('graph': 34 nodes, 78 edges, 34 features, torch.float32, cpu)
+            >>> graph.classes
+            ('Mr. Hi', 'Officer')
         """
         import networkx
 
         if not isinstance(g, networkx.Graph):
             raise TypeError(f"g: got {arguments.shown(g)}, want a networkx.Graph")
-        if isinstance(features, str):
-            features = np.asarray([node_attribute(g, node, features, "features") for node in g.nodes])
-        if isinstance(labels, str):
-            labels = np.asarray([node_attribute(g, node, labels, "labels") for node in g.nodes])
         if g.number_of_nodes() == 0:
             raise ValueError("g: got a graph without nodes, want at least one")
-        return cls(networkx.to_scipy_sparse_array(g, nodelist=list(g.nodes)), features, labels, **options)
+        if isinstance(features, str):
+            features = networks.column(networks.node_attribute(g, features, "features"))
+        if isinstance(labels, str):
+            labels = networks.node_attribute(g, labels, "labels")
+        options = {"nodes": networks.names_of_nodes(g), **options}
+        return cls(networks.adjacency_of_network(g, weight), features, labels, **options)
 
     @property
     def num_nodes(self) -> int:

@@ -1,5 +1,6 @@
 """SparseMatrix and Graph: every way in, what is derived, and what is refused."""
 
+import copy
 import pickle
 import warnings
 
@@ -262,7 +263,8 @@ def test_subnormal_values_are_zero(dtype):
         assert got.col.tolist() == [0, 0]
         assert got.values.tolist() == [1.0, tiny]
         assert torch.equal(got.row_normalized.values, torch.ones(2, dtype=dtype))
-    graph = Graph(np.array([[0, tiny / 2, 1], [tiny / 2, 0, 1], [1, 1, 0]]), weighted=True, dtype=dtype)
+    with pytest.warns(UserWarning, match=rf"edges of weight 0 \(in {dtype}\), which vanish with weighted=True: 1;"):
+        graph = Graph(np.array([[0, tiny / 2, 1], [tiny / 2, 0, 1], [1, 1, 0]]), weighted=True, dtype=dtype)
     assert graph.num_edges == 2
 
 
@@ -617,9 +619,9 @@ def test_pyg_weights_and_tables_of_masks():
         edge_weight=torch.tensor([3.0, 3.0]),
         train_mask=torch.ones(2, 10, dtype=torch.bool),
     )
-    graph = Graph.from_pyg(data, weighted=True)
+    graph = Graph.from_pyg(data, weighted=True, split=9)
     assert graph.propagation.to_dense().tolist() == torch.tensor([[0.25, 0.75], [0.75, 0.25]]).tolist()
-    assert graph.masks == {}
+    assert graph.masks["train"].tolist() == [True, True]
     with pytest.warns(UserWarning, match="weighted=True keeps them"):
         Graph.from_pyg(data)
 
@@ -672,9 +674,20 @@ def test_duplicates_count_once_and_loops_are_dropped(quiet):
     assert graph.adjacency.values.tolist() == [1, 1, 1, 1]
 
 
-def test_explicit_zeros_are_not_edges(quiet):
-    given = scipy.sparse.coo_matrix(([1.0, 1.0, 0.0, 0.0], ([0, 1, 1, 2], [1, 0, 2, 1])), shape=(3, 3))
-    assert Graph(given).edges().tolist() == [[0, 1]]
+def test_zeros_that_fill_blocks_are_no_edges(quiet):
+    given = scipy.sparse.coo_matrix(([1.0, 1.0], ([0, 1], [1, 0])), shape=(4, 4))
+    for blocks in (given.tobsr((2, 2)), torch.tensor(given.toarray()).to_sparse_bsr((2, 2)), given.todia()):
+        for weighted in (False, True):
+            assert Graph(blocks, weighted=weighted).edges().tolist() == [[0, 1]]
+
+
+def test_an_edge_of_weight_zero_in_one_direction(quiet):
+    """The larger weight counts, and duplicates are added up, so that no edge vanishes."""
+    given = scipy.sparse.coo_matrix(([0.0, 2.0, 0.0, 3.0, 3.0], ([0, 1, 1, 1, 2], [1, 0, 2, 2, 1])), shape=(3, 3))
+    with pytest.warns(UserWarning, match="got a directed graph") as caught:
+        graph = Graph(given, weighted=True)
+    assert len(caught) == 1
+    assert graph.weights.tolist() == [2, 2, 3, 3]
 
 
 def test_a_directed_graph_becomes_undirected_with_a_warning():
@@ -712,7 +725,8 @@ def test_repeated_edges_of_an_edge_index(quiet):
     want = Graph(np.array([[0, 5.0, 0], [5.0, 0, 0], [0, 0, 0]]), weighted=True)
     for order in (np.arange(8), np.arange(8)[::-1].copy()):
         for given in (np.array(weight)[order], torch.tensor(weight, dtype=torch.bfloat16)[order]):
-            graph = Graph.from_edge_index(index[:, order], num_nodes=3, edge_weight=given, weighted=True)
+            with pytest.warns(UserWarning, match=r"got edges of weight 0 .*, which vanish with weighted=True: 1;"):
+                graph = Graph.from_edge_index(index[:, order], num_nodes=3, edge_weight=given, weighted=True)
             assert graph.edges().tolist() == [[0, 1]]
             assert_same_bits(graph.propagation.to_dense(), want.propagation.to_dense())
     again = Graph.from_edge_index(index[:, :5], num_nodes=3, weighted=True)
@@ -916,12 +930,18 @@ def test_one_hot_labels(kind):
         (np.zeros((4, 2, 2)), ValueError, r"labels: got shape \(4, 2, 2\), want one label per node: \[4\]"),
         (3, ValueError, r"labels: got shape \(\), want one label per node: \[4\]"),
         (np.zeros((4, 0)), ValueError, r"labels: got shape \(4, 0\), want one label per node: \[4\]"),
-        (list("abca"), TypeError, r"labels: got values of type <U1, want integers"),
-        ([0.5, 1, 2, 3], TypeError, r"labels: got values of type float64, want integers"),
-        ([np.nan, 1, 2, 3], TypeError, r"labels: got values of type float64, want integers"),
-        ([np.inf, 1, 2, 3], TypeError, r"labels: got values of type float64, want integers"),
-        ([1j, 1, 2, 3], TypeError, r"labels: got values of type complex128, want integers"),
-        ([None, 1, 2, 3], TypeError, r"labels: got values of type object, want integers"),
+        ([0.5, 1, 2, 3], TypeError, r"labels: got values of type float64 that are not whole, want integers or words"),
+        (
+            [np.inf, 1, 2, 3],
+            TypeError,
+            r"labels: got values of type float64 that are not whole, want integers or words",
+        ),
+        ([1j, 1, 2, 3], TypeError, r"labels: got values of type complex128, want integers or words"),
+        ([{}, 1, 2, 3], TypeError, r"labels: got values of type dict, int, want integers or words"),
+        (["a", 1, "b", "a"], TypeError, r"labels: got values of type int, str, want integers or words"),
+        ([b"a", b"b", b"a", b"b"], TypeError, r"labels: got values of type bytes, want integers or words"),
+        (["a", "b", "a"], ValueError, r"labels: got shape \(3,\), want one label per node: \[4\]"),
+        ([["a", "b"]] * 4, ValueError, r"labels: got shape \(4, 2\), want one label per node: \[4\]"),
     ],
 )
 def test_wrong_labels(labels, error, message):
@@ -929,6 +949,92 @@ def test_wrong_labels(labels, error, message):
         Graph(TRIANGLE, labels=labels)
     assert type(caught.value) is error
     caught.match(f"^{message}$")
+
+
+def test_labels_that_are_words():
+    """Words become numbers in their sorted order, and the graph keeps them; an empty one is unknown."""
+    words = ["rain", "ice", None, "rain"]
+    missing = [np.array(words, object), ["rain", "ice", float("nan"), "rain"], ["rain", "ice", "", "rain"]]
+    for given in (words, *missing, np.array(words, object)[:, None]):
+        graph = Graph(TRIANGLE, labels=given)
+        assert graph.labels.tolist() == [1, 0, -1, 1]
+        assert graph.classes == ("ice", "rain")
+    for given in (list("abca"), np.array(list("abca")), np.array(list("abca"), object)):
+        graph = Graph(TRIANGLE, labels=given)
+        assert graph.labels.tolist() == [0, 1, 2, 0]
+        assert graph.classes == ("a", "b", "c")
+        assert {type(name) for name in graph.classes} == {str}
+    assert Graph(TRIANGLE, labels=[1, 0, 1, 0]).classes is None
+    assert Graph(TRIANGLE).classes is None
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[2.0, np.nan, 1.0, 0.0], [2, None, 1, 0], np.array([2, None, 1, 0], object), torch.tensor([2, np.nan, 1, 0])],
+    ids=["list with NaN", "list with None", "objects", "tensor"],
+)
+def test_labels_that_are_missing_are_unknown(labels):
+    assert Graph(TRIANGLE, labels=labels).labels.tolist() == [2, -1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", [bool, int, float])
+def test_labels_of_several_classes_are_refused(kind):
+    several = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 1], [0, 0, 0]]).astype(kind)
+    for given in (several, torch.tensor(several), several.tolist()):
+        with pytest.raises(
+            ValueError, match=r"labels: got several classes for node 1 \(columns 1 and 2\), want one cl"
+        ):
+            Graph(TRIANGLE, labels=given)
+    unknown = np.where(np.arange(4)[:, None] == 1, np.nan, np.eye(4))
+    assert Graph(TRIANGLE, labels=unknown).labels.tolist() == [0, -1, 2, 3]
+    unknown[2, 0] = np.nan
+    with pytest.raises(ValueError, match=r"^labels: got NaN among the scores of node 2, want finite scores"):
+        Graph(TRIANGLE, labels=unknown)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [[7, -3, 2**62, 0], ["a", "é", "漢", "a b"], np.array([3, 2, 1, 0], np.uint8), torch.arange(4), range(4)],
+    ids=["ints", "words", "uint8", "tensor", "range"],
+)
+def test_names_of_nodes(nodes):
+    """Each copy of a graph keeps the names of its nodes and of its classes."""
+    graph = Graph(TRIANGLE, labels=list("abca"), nodes=nodes)
+    copies = [graph, graph.with_edges(graph.edges()[:1]), graph.with_features(np.eye(4)), graph.to(dtype=torch.float64)]
+    copies += [pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)]
+    for each in copies:
+        assert each.nodes.tolist() == list(nodes)
+        assert each.nodes.dtype == (object if isinstance(nodes[0], str) else np.int64)
+        assert each.classes == ("a", "b", "c")
+    assert Graph(TRIANGLE).nodes is None
+
+
+def test_changing_names_does_not_change_a_graph():
+    for nodes in (np.arange(4), np.array(list("abcd"), object)):
+        graph, before = Graph(TRIANGLE, nodes=nodes), nodes.tolist()
+        nodes[0] = nodes[1]
+        assert graph.nodes.tolist() == before
+
+
+@pytest.mark.parametrize(
+    ("nodes", "error", "message"),
+    [
+        ([0, 1, 2], ValueError, r"nodes: got shape \(3,\), want one name per node: \[4\]"),
+        ("abcd", ValueError, r"nodes: got shape \(\), want one name per node: \[4\]"),
+        ([[1], [2], [3], [4]], ValueError, r"nodes: got shape \(4, 1\), want one name per node: \[4\]"),
+        ([0, 1, 2, 1], ValueError, "nodes: got the name 1 twice, want different names"),
+        (list("abcb"), ValueError, "nodes: got the name 'b' twice, want different names"),
+        (["a", "b", "c", 4], TypeError, "nodes: got values of type int, str, want names that are all .* all strings"),
+        (["a", "b", "c", None], TypeError, "nodes: got values of type NoneType, str, want names that are all .*"),
+        ([0.0, 1.0, 2.0, 3.0], TypeError, "nodes: got values of type float64, want names that are all integers .*"),
+        ([True, False, True, False], TypeError, "nodes: got values of type bool, want names that are all integers .*"),
+        (np.array([2**63, 0, 1, 2], np.uint64), ValueError, "nodes: got the number 9223372036854775808, want .*"),
+        ([2**70, 0, 1, 2], TypeError, "nodes: got values of type int, want names that are all integers .*"),
+    ],
+)
+def test_wrong_names_of_nodes(nodes, error, message):
+    with pytest.raises(error, match=f"^{message}$"):
+        Graph(TRIANGLE, nodes=nodes)
 
 
 def test_masks():

@@ -1,0 +1,128 @@
+"""Checks and converts the labels and the names of nodes: numbers, words, or rows of scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .support.arguments import array, shown
+
+UNKNOWN = -1
+
+
+def class_labels(labels: Any, num_nodes: int) -> tuple[torch.Tensor | None, tuple[str, ...] | None]:
+    """Class labels int64 ``[n]``, and the names of the classes if the labels are words.
+
+    Args:
+        labels: integers, words, or a row of scores or a one-hot row per node; None: there are none.
+
+    Returns:
+        The labels, negative where unknown, and the names in sorted order: label ``k`` has the name ``classes[k]``. Both
+        may be None.
+    """
+    if labels is None:
+        return None, None
+    found = _array("labels", labels)
+    classes = None
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.ndim == 2 and found.shape[1] > 1 and found.dtype.kind in "biuf":
+        found = _largest(found)
+    if found.ndim == 1 and found.dtype.kind == "O":
+        found, classes = _numbers_of_objects(found)
+    if found.ndim != 1 or found.shape[0] != num_nodes:
+        raise ValueError(f"labels: got shape {tuple(found.shape)}, want one label per node: [{num_nodes}]")
+    if found.dtype.kind not in "biuf":
+        raise TypeError(f"labels: got values of type {found.dtype}, want integers or words")
+    if found.dtype.kind == "f":
+        found = np.where(np.isnan(found), UNKNOWN, found)
+        if not (np.isfinite(found) & (found == np.round(found))).all():
+            raise TypeError(f"labels: got values of type {found.dtype} that are not whole, want integers or words")
+    if found.dtype.kind in "uf" and found.size and (found.min() < -(2.0**63) or found.max() >= 2.0**63):
+        raise ValueError(f"labels: got numbers from {found.min()} to {found.max()}, want numbers of 64 bits")
+    return torch.from_numpy(found.astype(np.int64)), classes
+
+
+def node_names(nodes: Any, num_nodes: int) -> np.ndarray | None:
+    """The names of the nodes: an array ``[n]`` of int64, or of strings as objects.
+
+    Raises:
+        TypeError: the names are neither all integers nor all strings.
+        ValueError: not one name per node, or two nodes of the same name.
+    """
+    if nodes is None:
+        return None
+    found = _array("nodes", nodes)
+    if found.shape != (num_nodes,):
+        raise ValueError(f"nodes: got shape {found.shape}, want one name per node: [{num_nodes}]")
+    words = found.dtype.kind == "O" and all(isinstance(name, str) for name in found.tolist())
+    if words:
+        found = np.array([str(name) for name in found.tolist()], object)
+    elif found.dtype.kind == "O" and all(type(name) is int for name in found.tolist()):
+        found = np.array(found.tolist())
+    if not words and found.dtype.kind not in "iu":
+        raise TypeError(f"nodes: got {_kinds(found)}, want names that are all integers or all strings")
+    if found.dtype.kind == "u" and found.max() >= 2**63:
+        raise ValueError(f"nodes: got the number {found.max()}, want numbers of 64 bits")
+    different, counts = np.unique(found, return_counts=True)
+    if different.size < num_nodes:
+        raise ValueError(f"nodes: got the name {shown(different[counts > 1].tolist()[0])} twice, want different names")
+    return found if words else found.astype(np.int64)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    """An array; one of words, or of words and others, holds the objects, because NumPy would write all as words."""
+    found = array(name, value)
+    if found.dtype.kind not in "UST":
+        return found
+    return np.array(value.tolist() if isinstance(value, np.ndarray) else value, object)
+
+
+def _numbers_of_objects(found: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Numbers for words in their sorted order, and the words; or the numbers that the objects are, and None."""
+    values = found.tolist()
+    missing = [_is_missing(value) for value in values]
+    known = [value for value, gone in zip(values, missing, strict=True) if not gone]
+    number, classes = None, None
+    if known and all(isinstance(value, str) for value in known):
+        classes = tuple(sorted(map(str, {*known})))
+        number = {word: place for place, word in enumerate(classes)}
+    elif not all(isinstance(value, (int, float, np.integer, np.floating)) for value in known):
+        raise TypeError(f"labels: got {_kinds(found)}, want integers or words")
+    values = [UNKNOWN if gone else value for value, gone in zip(values, missing, strict=True)]
+    return np.array(values if number is None else [number.get(value, UNKNOWN) for value in values]), classes
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value among words stands for none: None, NaN, pandas' NA, or no letters."""
+    absent = value is None or type(value).__name__ == "NAType"
+    return absent or (isinstance(value, (str, float, np.floating)) and (value == "" or value != value))
+
+
+def _kinds(found: np.ndarray) -> str:
+    if found.dtype.kind != "O":
+        return f"values of type {found.dtype}"
+    return f"values of type {', '.join(sorted({type(value).__name__ for value in found.ravel().tolist()})[:4])}"
+
+
+def _largest(scores: np.ndarray) -> np.ndarray:
+    """The column of the largest score in each row. A row of zeros or of NaN has no label.
+
+    Raises:
+        ValueError: a row has several largest scores, as that of a node in several classes has, or NaN among others.
+    """
+    gaps = np.isnan(scores) if scores.dtype.kind == "f" else np.zeros_like(scores, bool)
+    known = scores.any(axis=1) & ~gaps.all(axis=1)
+    some = np.flatnonzero(known & gaps.any(axis=1))
+    if some.size:
+        raise ValueError(f"labels: got NaN among the scores of node {some[0]}, want finite scores, or all NaN: unknown")
+    several = np.flatnonzero(known & ((scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1))
+    if several.size:
+        columns = np.flatnonzero(scores[several[0]] == scores[several[0]].max())
+        raise ValueError(
+            f"labels: got several classes for node {several[0]} (columns {columns[0]} and {columns[1]}), want one "
+            "class per node, or labels=None"
+        )
+    return np.where(known, scores.argmax(axis=1), UNKNOWN)
