@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from . import backends
+from . import backends, transforms
 from .autocast import HALF as HALF
 from .graph import Graph
 from .seeds import SlotSeed
@@ -149,6 +149,43 @@ def draws_of(name: str, value: Any, like: torch.Tensor) -> None:
     tensor(name, value, shape=(like.shape[0], None, like.shape[2]))
     if value.shape[1] not in (1, like.shape[1]):
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want 1 or {like.shape[1]} draws")
+
+
+def numbers(
+    name: str,
+    value: Any,
+    device: torch.device,
+    *,
+    count: int | None = None,
+    below: int | None = None,
+    dtypes: tuple[torch.dtype, ...] = (torch.int64,),
+) -> None:
+    """Checks for a vector of integers on a device, of ``count`` elements (None: any number).
+
+    Args:
+        below: all must be from 0 to ``below - 1`` (None: any). They are read where that waits for no device.
+    """
+    wanted = f"a tensor of {' or '.join(map(str, dtypes))}"
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: got {shown(value)}, want {wanted}")
+    dense(name, value)
+    if value.dtype not in dtypes:
+        raise TypeError(f"{name}: got {value.dtype}, want {wanted}")
+    if value.ndim != 1 or (count is not None and value.shape[0] != count):
+        size = "any" if count is None else count
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want [{size}]")
+    if value.device != device:
+        raise ValueError(f"{name}: is on {value.device}, want {device}")
+    if below is not None and _readable(value) and value.numel():
+        low, high = int(value.min()), int(value.max())
+        if low < 0 or high >= below:
+            raise ValueError(f"{name}: got numbers from {low} to {high}, want 0 to {below - 1}")
+
+
+def _readable(value: torch.Tensor) -> bool:
+    """Whether the elements of a tensor are numbers that this thread can read at once."""
+    traced = torch.compiler.is_compiling() or transforms.active() or type(value) is not torch.Tensor
+    return value.device.type == "cpu" and not traced
 
 
 def one_element(value: float | torch.Tensor, device: torch.device) -> torch.Tensor:

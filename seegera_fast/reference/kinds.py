@@ -34,6 +34,14 @@ def _edge(name: str, value: Any) -> Any:
     return value
 
 
+def _integers(*dtypes: torch.dtype) -> Callable[[str, Any], Any]:
+    def check(name: str, value: Any) -> Any:
+        checks.numbers(name, value, getattr(value, "device", None), dtypes=dtypes)
+        return value
+
+    return check
+
+
 def _matrix(name: str, value: Any) -> Any:
     checks.sparse(name, value)
     return value
@@ -63,12 +71,15 @@ KINDS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("bias", "log_var_weight"), _optional(_tensor)),
     **dict.fromkeys(("num_rows", "noise_dim", "count", "chosen", "num_removed"), _count),
     "num_draws": checks.draws,
+    "k": checks.positive,
     **dict.fromkeys(("dropout", "rate"), checks.probability),
     **dict.fromkeys(("noise_prob", "prob"), functools.partial(checks.probability, one=True)),
     **dict.fromkeys(("pos_weight", "warmup"), checks.weight),
     "seed": lambda name, value: checks.seed(value, None),
     "negatives": lambda name, value: checks.negatives(value, checks.MOST_NUMBERS),
-    "self_loops": checks.flag,
+    **dict.fromkeys(("self_loops", "per_node"), checks.flag),
+    "nodes": _optional(_integers(torch.int64)),
+    "sides": _optional(_integers(torch.int64, torch.bool)),
     "edge": _edge,
     "dtype": checks.dtype,
     "device": _optional(checks.device),
