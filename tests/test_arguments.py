@@ -342,6 +342,19 @@ def calls(folder):
             model().link_scores,
             {"pairs": [[0, 1], [1, 2]], "graph": g, "seed": 3, "draws": 2, "calibrated": False},
         ),
+        "SeeGera.top_links": (
+            model().top_links,
+            {
+                "k": 2,
+                "nodes": [0, 3],
+                "graph": g,
+                "seed": 3,
+                "per_node": True,
+                "known": g,
+                "sides": None,
+                "calibrated": False,
+            },
+        ),
         "SeeGera.top_attributes": (model().top_attributes, {"k": 2, "nodes": [0, 3], "graph": g, "seed": 3}),
         "SeeGera.reconstruct_features": (
             model().reconstruct_features,

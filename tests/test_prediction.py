@@ -78,6 +78,73 @@ def test_what_draws_may_be():
     assert made.float().link_scores(PAIRS, draws=2).mean.dtype == torch.float32
 
 
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+def best(made, pairs, k, **options):
+    """The k pairs with the largest probabilities, one pair after the other."""
+    if not pairs:
+        return []
+    scores = made.link_scores(torch.tensor(pairs), **options).tolist()
+    return [pair for _, pair in sorted(zip(scores, pairs, strict=True), key=lambda entry: (-entry[0], entry[1]))][:k]
+
+
+@pytest.mark.parametrize("kind", ["plain", "noisy variance", "independent"])
+@pytest.mark.parametrize("name", ["random", "hub", "complete", "no_edges"])
+def test_top_links_are_those_of_all_pairs(kind, name):
+    made = model(kind, name)
+    n = made.num_nodes
+    edges = {tuple(edge) for edge in made.graph.edges().tolist()}
+    missing = [(i, j) for i in range(n) for j in range(n) if i != j and (min(i, j), max(i, j)) not in edges]
+    side = torch.arange(n) % 2
+    for k in (1, 3, n - 1):
+        found = made.top_links(k, seed=4)
+        wanted = [pair for i in range(n) for pair in best(made, [pair for pair in missing if pair[0] == i], k, seed=4)]
+        assert list(map(tuple, found.pairs.tolist())) == wanted
+        assert torch.equal(found.probabilities, made.link_scores(found.pairs.reshape(-1, 2), seed=4))
+        found = made.top_links(k, [2, 0], seed=4)
+        assert list(map(tuple, found.pairs.tolist())) == [
+            pair for i in (2, 0) for pair in best(made, [pair for pair in missing if pair[0] == i], k, seed=4)
+        ]
+        found = made.top_links(k, per_node=False, seed=4)
+        assert list(map(tuple, found.pairs.tolist())) == best(made, [p for p in missing if p[0] < p[1]], k, seed=4)
+        across = [pair for pair in missing if pair[0] < pair[1] and side[pair[0]] != side[pair[1]]]
+        found = made.top_links(k, per_node=False, sides=side, seed=4)
+        assert list(map(tuple, found.pairs.tolist())) == best(made, across, k, seed=4)
+
+
+def test_links_of_another_graph_are_known():
+    made = model()
+    suggested = made.top_links(1, per_node=False)
+    known = sf.Graph.from_edge_index(
+        torch.cat([made.graph.edges(), suggested.pairs]).T, made.graph.features, dtype=torch.float64
+    )
+    assert (
+        made.top_links(2, per_node=False).pairs[1].tolist()
+        == made.top_links(1, per_node=False, known=known).pairs[0].tolist()
+    )
+
+
+def test_suggested_links_may_be_calibrated():
+    made = model()
+    made.calibration = Calibration(0.5, -3.0)
+    plain, found = made.top_links(2), made.top_links(2, calibrated=True)
+    assert torch.equal(plain.pairs, found.pairs)
+    assert torch.equal(found.probabilities, made.link_scores(found.pairs, calibrated=True))
+    assert (found.probabilities < plain.probabilities).all()
+
+
+def test_what_k_of_links_may_be():
+    made = model()
+    for k in (0, 17):
+        with pytest.raises(ValueError, match=f"k: got {k}, want 1 to 16"):
+            made.top_links(k)
+    with pytest.raises(ValueError, match="k: got 137, want 1 to 136"):
+        made.top_links(137, per_node=False)
+    with pytest.raises(ValueError, match="nodes: got numbers from 3 to 17, want 0 to 16"):
+        made.top_links(1, [3, 17])
+
+
 # --- attributes ------------------------------------------------------------------------------------------------------
 
 
