@@ -24,7 +24,8 @@ class Checkpoint:
     """The file in which a training run saves its state, and how often it does.
 
     The file is replaced in one step, so that it is complete even if the process is killed; at most ``every`` epochs are
-    lost then. It is not removed when the run ends. One run at a time has it; another one is refused.
+    lost then. When the run ends, the file has its last epoch, and a run with more epochs can continue from it, to the
+    bits of one long run. One run at a time has it; another one is refused.
 
     Attributes:
         path: a safetensors file with the weights, the best weights and Adam's state; the rest is JSON in its header.
@@ -47,7 +48,7 @@ class Checkpoint:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        arguments.path("path", self.path)
+        object.__setattr__(self, "path", arguments.path("path", self.path))
         object.__setattr__(self, "every", arguments.whole("every", self.every, least=1))
         object.__setattr__(self, "resume", arguments.flag("resume", self.resume))
 

@@ -16,7 +16,7 @@ from .support.hints import cut, quoted
 from .support.json_fields import Fields, parse
 from .support.tensor_file import TensorFile
 
-FORMAT = "seegera_fast.Checkpoint/1"
+FORMAT = "seegera_fast.Checkpoint/2"
 # Groups of tensors in the file. Each tensor is stored under the name GROUP/NAME.
 WEIGHTS, BEST, ADAM = "weights", "best", "adam"
 HEADER = ("format", "identity", "epoch", "best", "seconds", "peak_memory", "history")
@@ -41,7 +41,7 @@ class State:
 
     Attributes:
         epoch: number of epochs done.
-        history: one record per epoch.
+        history: one record per epoch. An epoch that is validated only because it is the last one has no scores here.
         best: the best epoch; None: nothing was validated yet.
         weights: the model's weights, by name.
         adam: the optimiser's tensors, by ``PARAMETER/KEY``.
@@ -67,7 +67,7 @@ class Course:
         weights: tensors with the names, shapes and dtypes of the model's weights.
         terms: the names of the numbers in every record of the history.
         scores: the names of the validation scores; empty: the run does not validate.
-        evaluates: epoch -> whether it has validation scores.
+        evaluates: epoch -> whether it has validation scores; not of an epoch that has them because it is the last one.
         improves: ``(scores, best)`` -> whether the scores are better than those of the best epoch so far.
         ended: ``(epoch, best epoch or None)`` -> whether no epoch follows this one.
     """

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from .checkpoint import Checkpoint, fingerprint
 from .checkpoint_file import Best, Course, State, adam_state, restore_adam
@@ -22,6 +21,7 @@ from .objective import term_names
 from .seeds import derive_seed
 from .support import arguments
 from .support.atomic import Lock
+from .support.progress import Steps
 from .support.signals import stop_on_signals
 from .version import __version__
 
@@ -38,7 +38,7 @@ class TrainingConfig:
         warmup_epochs: the regularising terms have the factor ``min(epoch / warmup_epochs, 1)``; 0: no warm-up.
         patience: training ends when more than this number of epochs have passed since the best one; None: no early
             stopping.
-        evaluate_every: number of epochs between two validations. The last epoch is validated too.
+        evaluate_every: number of epochs between two validations. Epoch ``epochs`` is validated too.
         evaluate_after: number of epochs at the start without validation.
 
     Raises:
@@ -74,8 +74,12 @@ class TrainingConfig:
     def evaluates(self, epoch: int) -> bool:
         """Whether the model is validated after this epoch."""
         epoch = arguments.whole("epoch", epoch)
-        due = epoch > self.evaluate_after and epoch % self.evaluate_every == 0
-        return due or epoch == self.epochs
+        return epoch == self.epochs or self.scheduled(epoch)
+
+    def scheduled(self, epoch: int) -> bool:
+        """Whether the model is validated after this epoch even if more epochs follow."""
+        epoch = arguments.whole("epoch", epoch)
+        return epoch > self.evaluate_after and epoch % self.evaluate_every == 0
 
     def ended(self, epoch: int, best_epoch: int | None) -> bool:
         """Whether this epoch is the last one, by the number of epochs or by early stopping."""
@@ -165,8 +169,9 @@ def train(
 
     Args:
         validation: how to find the best epoch; None: no early stopping, and the last epoch counts as the best.
-        progress: show a bar on stderr, if that is a terminal.
-        checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
+        progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
+        checkpoint: where to save the run's state, and whether to continue from it; None: nowhere. A run continues to
+            the same bits also if it has more epochs than the one that wrote the file.
         data: the graph that the run started from, if it is not the model's graph. It must be the same in a checkpoint.
         fields: further settings of the run by name. They must be the same in a checkpoint.
 
@@ -274,16 +279,37 @@ class _Run:
         """Trains and validates for one epoch."""
         epoch, begin = len(self.history) + 1, time.perf_counter()
         record: dict[str, Any] = {"epoch": epoch, **_step(self.model, self.optimizer, self.config, seed, epoch)}
-        scores: Scores = {}
-        if validation is not None and self.config.evaluates(epoch):
-            scores = validation.score(epoch)
-            if set(scores) != set(validation.names):
-                got, want = (", ".join(map(repr, names)) or "none" for names in (scores, validation.names))
-                raise ValueError(f"validation: got scores named {got}, want those of its names, {want}")
-            for name, score in scores.items():
-                if not math.isfinite(score):
-                    raise TrainingFailure(epoch, name)
+        scores = self._scores(epoch, validation) if self.config.scheduled(epoch) else {}
         self.history.append({**record, **scores, "seconds": time.perf_counter() - begin})
+        self._keep_if_best(epoch, scores, validation)
+
+    def validate_last(self, validation: Validation | None) -> None:
+        """Validates the last epoch, if its turn is only because it is the last one.
+
+        No state has these scores: a run with more epochs, which goes on from the state, would not have them either.
+        """
+        epoch, begin = len(self.history), time.perf_counter()
+        if epoch != self.config.epochs or self.config.scheduled(epoch):
+            return
+        scores = self._scores(epoch, validation)
+        record = self.history.pop()
+        seconds = record.pop("seconds") + time.perf_counter() - begin
+        self.history.append({**record, **scores, "seconds": seconds})
+        self._keep_if_best(epoch, scores, validation)
+
+    def _scores(self, epoch: int, validation: Validation | None) -> Scores:
+        if validation is None:
+            return {}
+        scores = validation.score(epoch)
+        if set(scores) != set(validation.names):
+            got, want = (", ".join(map(repr, names)) or "none" for names in (scores, validation.names))
+            raise ValueError(f"validation: got scores named {got}, want those of its names, {want}")
+        for name, score in scores.items():
+            if not math.isfinite(score):
+                raise TrainingFailure(epoch, name)
+        return scores
+
+    def _keep_if_best(self, epoch: int, scores: Scores, validation: Validation | None) -> None:
         if scores and (self.best is None or validation.improves(scores, self.best.scores)):
             self.best = Best(epoch, scores, _copy_of(self.model))
 
@@ -299,36 +325,28 @@ def _train(
 ) -> bool:
     """Runs the epochs that are left. Returns whether a signal ended them."""
     interrupted = False
-    bar = tqdm(
-        total=run.config.epochs,
-        initial=len(run.history),
-        unit="epoch",
-        file=sys.stderr,
-        disable=None if progress else True,
-    )
     try:
-        with stop_on_signals(active=checkpoint is not None) as stop:
+        with (
+            stop_on_signals(active=checkpoint is not None) as stop,
+            Steps(run.config.epochs, "epoch", show=progress, done=len(run.history)) as steps,
+        ):
             # A run that was stopped after its last epoch has no epoch left.
             while not run.ended:
                 run.epoch(seed, validation)
-                bar.update()
-                shown = {"loss": run.history[-1]["loss"], **(run.best.scores if run.best else {})}
-                bar.set_postfix(shown, refresh=False)
+                steps.advance(loss=run.history[-1]["loss"], **(run.best.scores if run.best else {}))
                 # Read once per epoch, so that the signal that ends the run is also one that writes the state.
                 interrupted = stop.requested
-                due = checkpoint is not None and len(run.history) % checkpoint.every == 0 and not run.ended
-                if checkpoint is not None and (interrupted or due):
+                if checkpoint is not None and (interrupted or run.ended or len(run.history) % checkpoint.every == 0):
                     run.require_finite_weights()
                     checkpoint.save(run.state, course, lock)
                 if interrupted:
                     break
+            run.validate_last(validation)
         return interrupted or stop.requested
     except KeyboardInterrupt:
         if not run.history:
             raise
         return True
-    finally:
-        bar.close()
 
 
 def _course(
@@ -339,7 +357,7 @@ def _course(
         weights=model.state_dict(),
         terms=(*term_names(model.config), "loss"),
         scores=() if validation is None else validation.names,
-        evaluates=config.evaluates,
+        evaluates=config.scheduled,
         improves=(lambda scores, best: False) if validation is None else validation.improves,
         ended=config.ended,
     )
@@ -348,8 +366,8 @@ def _course(
 def _identity(
     model: SeeGera, config: TrainingConfig, seed: int, data: Graph | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Everything that determines the bits of a run, by name."""
-    return {
+    """Everything that determines the bits of a run's epochs, by name; not how many there are."""
+    facts = {
         "version": __version__,
         **asdict(model.config),
         **asdict(config),
@@ -358,6 +376,8 @@ def _identity(
         **fields,
         **fingerprint(model.graph if data is None else data),
     }
+    del facts["epochs"]
+    return facts
 
 
 def _step(

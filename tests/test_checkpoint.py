@@ -220,6 +220,67 @@ def test_early_stopping_goes_on_counting(tmp_path, monkeypatch):
     assert_same_run(run("link_prediction", checkpoint=Checkpoint(path, resume=True), **fields), expected)
 
 
+def goes_on(task, path, monkeypatch, **fields):
+    """Resumes a run; gives its result and how many epochs it trained."""
+    with monkeypatch.context() as patch:
+        calls = stop_at(patch, 0, crash)
+        result = run(task, checkpoint=Checkpoint(path, resume=True), **fields)
+    assert not result.interrupted
+    assert epoch_of(path) == result.epochs
+    return result, len(calls)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("first", [3, 6, 7])
+def test_more_epochs_go_on_to_the_bits_of_one_long_run(task, first, tmp_path, monkeypatch):
+    """Every other epoch is validated: 3 and 7 only because they are the last ones of the short run."""
+    path = tmp_path / "c.safetensors"
+    short = run(task, epochs=first, checkpoint=Checkpoint(path, every=4))
+    assert_same_run(short, whole(task, epochs=first))
+    assert ("valid_" in str(short.history[-1])) == ("valid_" in str(short.history[1])) is True
+    for epochs, trained in ((first, 0), (first + 2, 2), (12, 12 - first - 2)):
+        result, calls = goes_on(task, path, monkeypatch, epochs=epochs)
+        assert_same_run(result, whole(task, epochs=epochs))
+        assert calls == trained
+
+
+def test_more_epochs_after_an_interrupt_in_the_last_one(tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        short = run("link_prediction", epochs=5, checkpoint=Checkpoint(path))
+    assert short.interrupted
+    assert_same_run(short, whole("link_prediction", epochs=5))
+    result, calls = goes_on("link_prediction", path, monkeypatch)
+    assert_same_run(result, whole("link_prediction"))
+    assert calls == 7
+
+
+def test_more_epochs_after_early_stopping_train_none(tmp_path, monkeypatch):
+    fields = {"patience": 3, "evaluate_every": 1}
+    path, expected = tmp_path / "c.safetensors", whole("link_prediction", **fields, epochs=60)
+    stopped = expected.epochs
+    assert expected.best_epoch + 4 == stopped < 60
+    # The patience that was used up before the end of the short run counts.
+    for epochs, trained in ((stopped - 2, stopped - 2), (60, 2), (90, 0), (stopped, 0)):
+        result, calls = goes_on("link_prediction", path, monkeypatch, **fields, epochs=epochs)
+        assert_same_run(result, whole("link_prediction", **fields, epochs=epochs))
+        assert calls == trained
+
+
+def test_fewer_epochs_than_are_left_and_than_are_done(tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 6, crash)
+        with pytest.raises(RuntimeError, match="the power failed"):
+            run("link_prediction", checkpoint=Checkpoint(path, every=5))
+    with pytest.raises(ValueError, match="epoch: got 5, want 4, the last epoch of this run"):
+        run("link_prediction", epochs=4, checkpoint=Checkpoint(path, resume=True))
+    result, calls = goes_on("link_prediction", path, monkeypatch, epochs=7)
+    assert_same_run(result, whole("link_prediction", epochs=7))
+    assert calls == 2
+
+
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
@@ -286,7 +347,6 @@ def other_graph(weighted=False, masks=None, **changes):
 @pytest.mark.parametrize(
     ("fields", "parts"),
     [
-        ({"epochs": 13}, ["epochs (checkpoint: 12, this run: 13)"]),
         ({"seed": 6}, ["seed (checkpoint: 5, this run: 6)", "seed of the weights (checkpoint: 5"]),
         ({"dropout": 0.0, "hidden_dim": 6}, ["hidden_dim (checkpoint: 5, this run: 6)", "dropout (checkpoint: 0.2"]),
         ({"classifier_dropout": 0.5}, ["classifier_dropout (checkpoint: 0.0, this run: 0.5)"]),
@@ -611,7 +671,7 @@ def test_the_file_of_a_run_that_made_the_folder_anew_is_not_replaced(tmp_path, m
 def test_without_resume_a_run_starts_anew_and_replaces_the_file(written):
     result = run("node_classification", checkpoint=Checkpoint(written, every=5))
     assert_same_run(result, whole("node_classification"))
-    assert epoch_of(written) == 10
+    assert epoch_of(written) == 12
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_first_epoch(tmp_path, monkeypatch):

@@ -35,7 +35,8 @@ from seegera_fast.support import atomic, plots, tensor_file
 NODES, FEATURES = 18, 12
 SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=7"]
 QUICK_CLASSIFIER = ["--set", "classifier_epochs=20"]
-WRITTEN = ["embedding.npy", "model.safetensors", "picture.png", "results.json"]
+RESULTS = ["embedding.npy", "model.safetensors", "picture.png", "results.json"]
+WRITTEN = ["checkpoint.safetensors", *RESULTS]
 
 
 @pytest.fixture(autouse=True)
@@ -596,7 +597,7 @@ def test_interrupt_keeps_what_was_trained(run, own, tmp_path, monkeypatch, plain
     assert "interrupted" in printed
     results = results_in(out)
     assert (results["interrupted"], results["epochs"], len(results["history"])) == (True, 2, 2)
-    assert files_in(out) == WRITTEN
+    assert files_in(out) == RESULTS
 
 
 def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, monkeypatch):
@@ -692,6 +693,7 @@ def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_pi
     assert (out / "embedding.npy").read_bytes() == (whole / "embedding.npy").read_bytes()
     assert results_in(out)["scores"] == results_in(whole)["scores"]
 
+    (out / "checkpoint.safetensors").unlink()
     # --resume without a checkpoint, and a checkpoint without --resume, which is replaced: both are reported.
     assert "the run starts at its beginning" in run(*command, "--out", out, "--resume")[2]
     (out / "checkpoint.safetensors").write_bytes(b"old")
@@ -774,7 +776,7 @@ def test_what_a_removed_folder_cannot_take_is_written_elsewhere(run, own, tmp_pa
     assert "epoch 2: no checkpoint was written, the training goes on" in err
     assert not out.exists()
     (folder,) = spare.glob("seegera-fast-out-*")
-    assert files_in(folder) == WRITTEN
+    assert files_in(folder) == RESULTS
     for name in ("embedding.npy", "model.safetensors"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
     *_, one, two = err.splitlines()
@@ -818,7 +820,7 @@ def test_a_full_disk_keeps_the_earlier_files_and_the_checkpoint(run, own, tmp_pa
     out = tmp_path / "out"
     command = ["train", *own, "--epochs", 3, "--checkpoint-every", 2, "--out", out, *SMALL]
     assert run(*command)[0] == 0
-    before = {name: (out / name).read_bytes() for name in WRITTEN if name != "picture.png"}
+    before = {name: (out / name).read_bytes() for name in RESULTS if name != "picture.png"}
     full(monkeypatch, lambda path: path.parent == out and path.name == "results.json")
     status, printed, err = run(*command, "--seed", 1)
     assert status == 6
@@ -828,7 +830,7 @@ def test_a_full_disk_keeps_the_earlier_files_and_the_checkpoint(run, own, tmp_pa
     assert files_in(folder) == ["embedding.npy", "model.safetensors", "results.json"]
     assert results_in(folder)["configuration"]["seed"] == 1
     assert {name: (out / name).read_bytes() for name in before} == before
-    assert files_in(out) == sorted([*WRITTEN, "checkpoint.safetensors"])
+    assert files_in(out) == WRITTEN
 
 
 def test_a_full_disk_that_takes_no_picture(run, own, tmp_path, monkeypatch, spare, plain_picture):
@@ -935,7 +937,7 @@ def test_ctrl_c_in_a_terminal(own, tmp_path):
     assert process.returncode == 130
     assert "interrupted" in printed
     assert results_in(out)["interrupted"] is True
-    assert files_in(out) == sorted([*WRITTEN, "checkpoint.safetensors"])
+    assert files_in(out) == WRITTEN
     model = sf.SeeGera.load(out / "model.safetensors", read_graph(*own[1::2]))
     assert np.array_equal(np.load(out / "embedding.npy"), model.embed().numpy())
 

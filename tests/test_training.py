@@ -292,6 +292,35 @@ def test_an_interrupt_in_the_first_epoch_goes_through():
         train(model, TrainingConfig(epochs=9), validation=Script(model, KeyboardInterrupt).validation)
 
 
+def test_a_best_score_of_a_last_epoch_is_none_of_a_longer_run(tmp_path):
+    """Epoch 5 is validated because it is the last one. A run of 12 epochs is validated at every other epoch."""
+    path = tmp_path / "c.safetensors"
+
+    def run(epochs, checkpoint=None):
+        model = small_model()
+        score = Validation(
+            lambda epoch: {"score": 100.0 if epoch == 5 else float(epoch)},
+            lambda new, best: new["score"] > best["score"],
+            ("score",),
+        )
+        config = TrainingConfig(epochs=epochs, evaluate_every=2, patience=6)
+        found = train(model, config, validation=score, progress=False, checkpoint=checkpoint)
+        scores = [record.get("score") for record in found.history]
+        return found.best_epoch, scores, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+    best, scores, weights = run(5, Checkpoint(path))
+    assert (best, scores) == (5, [None, 2.0, None, 4.0, 100.0])
+    expected = run(5)
+    again = run(5, Checkpoint(path, resume=True))
+    assert (again[:2], expected[:2]) == ((best, scores), (best, scores))
+    for name, tensor in weights.items():
+        assert_same_bits(again[2][name], tensor, name=name)
+    best, scores, weights = run(12, Checkpoint(path, resume=True))
+    assert (best, scores) == (12, [None, 2.0, None, 4.0, None, 6.0, None, 8.0, None, 10.0, None, 12.0])
+    for name, tensor in run(12)[2].items():
+        assert_same_bits(weights[name], tensor, name=name)
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True

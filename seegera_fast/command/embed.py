@@ -20,6 +20,7 @@ from .options import (
     check_graph_options,
     chosen_backend,
     read_chosen_graph,
+    read_path,
     read_seed,
     say,
     sizes,
@@ -43,7 +44,7 @@ def add_embed(commands: Any) -> Parser:
         description="Writes the mean embeddings of a graph's nodes, one row per node.",
         epilog=EXAMPLES,
     )
-    embed.add_argument("model", type=Path, metavar="MODEL", help="model.safetensors of a run")
+    embed.add_argument("model", type=read_path, metavar="MODEL", help="model.safetensors of a run")
     add_graph_options(embed)
     embed.add_argument(
         "--normalize-features",
@@ -54,7 +55,11 @@ def add_embed(commands: Any) -> Parser:
     embed.add_argument("--seed", type=read_seed, default=0, metavar="N", help="of the noise. Default: 0")
     add_common_options(embed)
     embed.add_argument(
-        "--out", type=Path, default=Path("embedding.npy"), metavar="FILE", help=".npy or .csv. Default: embedding.npy"
+        "--out",
+        type=read_path,
+        default=Path("embedding.npy"),
+        metavar="FILE",
+        help=".npy or .csv. Default: embedding.npy",
     )
     embed.set_defaults(run=_embed)
     return embed

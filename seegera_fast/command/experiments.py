@@ -34,6 +34,7 @@ from .options import (
     read_count,
     read_field,
     read_minutes,
+    read_path,
     read_rate,
 )
 
@@ -119,7 +120,7 @@ def add_reproduce(commands: Any) -> Parser:
     _add_running(reproduce, "runs/reproduce")
     reproduce.add_argument(
         "--page",
-        type=Path,
+        type=read_path,
         metavar="FILE",
         help="write a page of results, in Markdown, and its pictures to the folder of that name without the ending; "
         "notes.md there, if you write one, becomes part of the page",
@@ -171,7 +172,7 @@ def _add_data(group: Any, default: Sequence[str], words: str) -> None:
         metavar="NAME",
         help=f"data sets, of {', '.join(datasets.names())}. Default: {words}",
     )
-    group.add_argument("--root", type=Path, metavar="DIR", help="folder of the data sets")
+    group.add_argument("--root", type=read_path, metavar="DIR", help="folder of the data sets")
 
 
 def _add_split(group: Any, default: str) -> None:
@@ -212,7 +213,7 @@ def _add_running(parser: argparse.ArgumentParser, out: str) -> None:
     )
     add_common_options(parser)
     parser.add_argument(
-        "--out", type=Path, default=Path(out), metavar="DIR", help=f"folder for the files. Default: {out}"
+        "--out", type=read_path, default=Path(out), metavar="DIR", help=f"folder for the files. Default: {out}"
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import sys
 import traceback
 import warnings
@@ -12,20 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..support.atomic import InUse
-from ..support.hints import nearest
-from ..support.screen import Screen
+from ..support.hints import nearest, one_line
+from ..support.screen import OutputLost, screens
 from ..training import TrainingFailure
 from ..version import __version__
 from .embed import add_embed
 from .experiments import add_reproduce, add_sweep
 from .info import add_info
-from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, IN_USE, INTERRUPTED, PROGRAM, Parser
+from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, IN_USE, INTERRUPTED, PROGRAM, UNWRITTEN, Parser
 from .train import add_train
 
 DESCRIPTION = """\
 Trains SeeGera, a semi-implicit variational auto-encoder, on a graph with node features, and embeds its nodes."""
 # The exit status of an error, by its kind; BAD_INPUT for any other.
-STATUSES = {TrainingFailure: FAILED_TRAINING, InUse: IN_USE}
+STATUSES = {TrainingFailure: FAILED_TRAINING, InUse: IN_USE, OutputLost: UNWRITTEN}
 # The subcommands, in the order in which --help lists them.
 COMMANDS = {"train": add_train, "embed": add_embed, "reproduce": add_reproduce, "sweep": add_sweep, "info": add_info}
 
@@ -50,27 +48,24 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status; bad options raise SystemExit."""
-    options = _parse(sys.argv[1:] if argv is None else list(argv))
-    with (
-        contextlib.redirect_stdout(Screen(sys.stdout)),
-        contextlib.redirect_stderr(Screen(sys.stderr)),
-        warnings.catch_warnings(),
-    ):
+    given = sys.argv[1:] if argv is None else list(argv)
+    with screens(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            status = options.run(options)
-            # Flushed here, because at Python's exit nothing would catch the error of a closed pipe.
-            sys.stdout.flush()
-            return status
+            try:
+                options = _parse(given)
+                return options.run(options)
+            finally:
+                # Flushed here, because at Python's exit nothing would catch the error of a full disk or a closed pipe.
+                sys.stdout.flush()
         except KeyboardInterrupt:
             print(f"{PROGRAM}: interrupted", file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:
-            # The reader has closed the pipe. Output that Python still buffers is thrown away.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader has closed the pipe.
             return BROKEN_PIPE
         except (OSError, TypeError, ValueError, OverflowError, RuntimeError, MemoryError) as error:
-            if options.debug:
+            if "--debug" in given:
                 traceback.print_exc()
             print(f"{PROGRAM}: error: {_one_line(error)}", file=sys.stderr)
             return STATUSES.get(type(error), BAD_INPUT)
@@ -83,4 +78,4 @@ def _show_warning(message: Warning | str, *origin: Any, **options: Any) -> None:
 def _one_line(message: Any) -> str:
     if isinstance(message, OSError) and message.filename is not None:
         message = f"{message.filename}: {message.strerror}"
-    return " ".join(str(message).split()) or type(message).__name__
+    return one_line(str(message)) or type(message).__name__

@@ -15,7 +15,9 @@ import torch
 from .. import backends, datasets
 from ..experiments.protocols import SPLIT_ARGUMENTS
 from ..graph import Graph
-from ..support.hints import nearest
+from ..support import arguments
+from ..support.hints import nearest, shown_name
+from ..support.progress import phase
 from ..tasks.task import Task
 from .files import read_graph
 
@@ -73,6 +75,13 @@ def read_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, want an integer, 1 or more")
     return int(text)
+
+
+def read_path(text: str) -> Path:
+    try:
+        return Path(arguments.path("path", text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).partition(": ")[2]) from None
 
 
 def read_minutes(text: str) -> float:
@@ -146,22 +155,25 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     )
     source.add_argument(
         "--edges",
-        type=Path,
+        type=read_path,
         metavar="FILE",
         help="text with two node numbers a line, counted from 0, and optionally a weight, split at commas or blanks, "
         "comments after #, of an edge that is there several times the largest weight counts; or .npz, a square matrix "
         "from scipy.sparse.save_npz. Nodes without edges are counted by features, labels or a matrix",
     )
-    group.add_argument("--root", type=Path, metavar="DIR", help="with --data: folder of the data sets")
+    group.add_argument("--root", type=read_path, metavar="DIR", help="with --data: folder of the data sets")
     group.add_argument(
         "--features",
-        type=Path,
+        type=read_path,
         metavar="FILE",
         help="with --edges: a row per node, .npz (scipy.sparse.save_npz), .npy, or text with a line per node. Default: "
         "the identity",
     )
     group.add_argument(
-        "--labels", type=Path, metavar="FILE", help="with --edges: an integer per node, .npy, or text with one a line"
+        "--labels",
+        type=read_path,
+        metavar="FILE",
+        help="with --edges: an integer per node, .npy, or text with one a line",
     )
     group.add_argument("--weighted", action="store_true", help="with --edges: keep the edge weights in propagation")
 
@@ -180,7 +192,8 @@ def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
     if options.data:
         graph = datasets.load(options.data, options.root, progress=not options.quiet)
     else:
-        graph = read_graph(options.edges, options.features, options.labels, weighted=weighted)
+        with phase(f"reading {shown_name(options.edges.name)}", show=not options.quiet):
+            graph = read_graph(options.edges, options.features, options.labels, weighted=weighted)
     return graph.to(options.device)
 
 

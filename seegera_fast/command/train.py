@@ -13,6 +13,7 @@ from ..checkpoint import Checkpoint
 from ..environment import machine, versions
 from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
+from ..support.hints import shown_name
 from ..support.plots import save_picture
 from ..support.report import json_text, readable_bytes, readable_seconds, table
 from ..tasks import presets
@@ -32,6 +33,7 @@ from .options import (
     read_chosen_graph,
     read_count,
     read_field,
+    read_path,
     read_seed,
     read_split,
     say,
@@ -56,12 +58,13 @@ files in the folder of --out, replaced when all is done, never left half written
   model.safetensors  the weights of the best epoch by validation
   embedding.npy      mean embeddings of all nodes, float32 [nodes, embedding_dim], given the whole graph
   picture.png        loss and validation scores over epochs; the embedding in two dimensions
-and, while the run has not ended well:
-  checkpoint.safetensors  what --resume goes on from, to the same bits as a run that was not stopped
+  checkpoint.safetensors  what --resume goes on from, to the same bits as a run that was not stopped;
+                     after a run has ended, --resume with more --epochs goes on, too
 
 exit status:
   0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 5 another run is using --out, 6 the
-  files could not be written to --out: they are in another folder, which is named, 130 interrupted: Ctrl-C, SIGTERM,
+  files could not be written to --out: they are in another folder, which is named; or standard output
+  could not be written, 130 interrupted: Ctrl-C, SIGTERM,
   SIGHUP, SIGUSR1 or SIGUSR2 end the run after the epoch, what was trained is scored and written, and marked
   "interrupted" in results.json; Ctrl-C once more ends the epoch too
 """
@@ -133,7 +136,7 @@ def add_train(commands: Any) -> Parser:
         help="any other field of the configuration, such as learning_rate=1e-3; may be repeated",
     )
     add_common_options(train)
-    train.add_argument("--out", type=Path, metavar="DIR", help="folder for the files. Default: runs/NAME-TASK")
+    train.add_argument("--out", type=read_path, metavar="DIR", help="folder for the files. Default: runs/NAME-TASK")
     train.set_defaults(run=_train)
     return train
 
@@ -151,11 +154,12 @@ def _train(options: argparse.Namespace) -> int:
     if preset is not None:
         presets.check("preset", preset, presets.names(task.name))
     name = options.data or options.edges.stem
+    shown = shown_name(name)
     fields = _run_fields(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     with OutputFolder(out) as folder, chosen_backend(options):
         graph = read_chosen_graph(options, options.weighted)
-        say(options, f"{name}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}")
+        say(options, f"{shown}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}")
         checkpoint = Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume)
         _say_what_becomes_of(checkpoint, options)
         result = getattr(tasks, task.name)(
@@ -177,10 +181,10 @@ def _train(options: argparse.Namespace) -> int:
                 EMBEDDING: lambda file: write_array(file, embedding),
                 RESULTS: lambda file: file.write(json_text(content).encode()),
             },
-            instead_of=[PICTURE] if result.interrupted else [PICTURE, CHECKPOINT],
+            instead_of=[PICTURE],
         )
         say(options, "drawing the picture")
-        heading = f"SeeGera {options.variant} on {name}: {task.title}, seed {options.seed}"
+        heading = f"SeeGera {options.variant} on {shown}: {task.title}, seed {options.seed}"
         picture = io.BytesIO()
         save_picture(
             picture,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from ..support.atomic import written_aside
+from ..support.progress import Steps
 
 TIMEOUT_SECONDS = 30
 CHUNK_BYTES = 1 << 16
@@ -26,7 +27,7 @@ def download(url: str, path: Path, sha256: str, *, progress: bool = True) -> Non
         url: address of the file.
         path: where to store the file; its folder is made if it is missing.
         sha256: hexadecimal digest that the contents must have.
-        progress: show a bar on stderr, if that is a terminal.
+        progress: show progress on stderr.
 
     Raises:
         ConnectionError: the address cannot be reached, or the transfer broke off.
@@ -42,21 +43,17 @@ def download(url: str, path: Path, sha256: str, *, progress: bool = True) -> Non
 
 def _fetch(url: str, file: IO[bytes], label: str, progress: bool) -> str:
     """Writes the contents of ``url`` to a file and returns their SHA-256."""
-    from tqdm import tqdm
-
     digest, received = hashlib.sha256(), 0
-    # tqdm takes None for: no bar unless standard error is a terminal.
-    disable = None if progress else True
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
             length = response.headers.get("Content-Length")
             size = int(length) if length and length.isdigit() else None
-            with tqdm(total=size, desc=label, unit="B", unit_scale=True, disable=disable) as bar:
+            with Steps(size, "B", show=progress, name=label) as steps:
                 while chunk := response.read(CHUNK_BYTES):
                     file.write(chunk)
                     digest.update(chunk)
                     received += len(chunk)
-                    bar.update(len(chunk))
+                    steps.advance(len(chunk))
     except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, ConnectionError, TimeoutError) as error:
         raise ConnectionError(f"{url}: {error}") from error
     if size is not None and received != size:

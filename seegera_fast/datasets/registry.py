@@ -13,6 +13,7 @@ from ..graph import Graph
 from ..sparse_matrix import SparseMatrix
 from ..support import arguments
 from ..support.hints import nearest
+from ..support.progress import phase
 from .arrays import RawGraph
 from .digits import build_digits
 from .download import download as download_file
@@ -155,7 +156,8 @@ def load(
         normalize_features: divide each row of the features by its sum (a zero row stays zero).
         download: download missing files and check their SHA-256. Files that exist are read without that check.
         dtype: torch.float32 or torch.float64, of the features and the graph.
-        progress: show a bar on stderr for each download, if that is a terminal.
+        progress: show on stderr what takes long: a bar for a download, or a line now and then where stderr is no
+            terminal.
 
     Raises:
         TypeError: an argument is of a wrong kind.
@@ -171,8 +173,7 @@ def load(
         Graph('digits': 1797 nodes, 12339 edges, 64 features, torch.float32, cpu)
     """
     arguments.text("name", name)
-    if root is not None:
-        arguments.path("root", root)
+    root_folder = data_root(root)
     normalize_features = arguments.flag("normalize_features", normalize_features)
     download, progress = arguments.flag("download", download), arguments.flag("progress", progress)
     arguments.dtype("dtype", dtype)
@@ -180,9 +181,10 @@ def load(
     data_set = DATA_SETS.get(key)
     if data_set is None:
         raise ValueError(f"name: got {arguments.shown(name)}, which is no data set; {nearest(key, DATA_SETS)}")
-    folder = data_root(root) / data_set.folder
+    folder = root_folder / data_set.folder
     _provide(key, data_set, folder, download, progress)
-    raw = data_set.read(folder)
+    with phase(f"reading {key}", show=progress):
+        raw = data_set.read(folder)
     features = SparseMatrix.from_any(raw.features, name="features", dtype=dtype)
     if normalize_features:
         features = features.row_normalized
@@ -191,12 +193,14 @@ def load(
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """The folder of the data sets: ``root``, else the variable SEEGERA_DATA, else the user's cache folder."""
-    chosen = root if root is not None else os.environ.get(ROOT_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_path
+    if root is not None:
+        return Path(arguments.path("root", root))
+    chosen = os.environ.get(ROOT_VARIABLE)
+    if not chosen:
+        from platformdirs import user_cache_path
 
-    return user_cache_path("seegera_fast")
+        chosen = user_cache_path("seegera_fast")
+    return Path(arguments.path(ROOT_VARIABLE, chosen))
 
 
 def _provide(name: str, data_set: DataSet, folder: Path, download: bool, progress: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from .. import datasets
 from ..support.atomic import Unwritable, alone, require_writable
+from ..support.progress import Steps
 from ..support.report import readable_seconds
 from ..support.signals import stop_on_signals
 from .protocols import BASELINES, SCORES, TASKS
@@ -127,30 +126,26 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
     names = {trial.setting.data for trial in waiting} if budget > 0 else set()
     outcome.missing = _missing(names, conditions.root, progress=not quiet)
     waiting = [trial for trial in waiting if trial.setting.data not in outcome.missing]
-    bar = tqdm(
-        total=len(waiting) + len(outcome.finished),
-        initial=len(outcome.finished),
-        unit="trial",
-        file=sys.stderr,
-        disable=True if quiet else None,
-    )
+    done = len(outcome.finished)
     running: dict[Trial, Worker] = {}
     threads = max(1, torch.get_num_threads() // jobs)
     try:
-        with stop_on_signals() as stop:
+        with (
+            stop_on_signals() as stop,
+            Steps(len(waiting) + done, "trial", show=not quiet, done=done) as steps,
+        ):
             while running or (waiting and not stop.requested and time.monotonic() - start < budget):
                 while waiting and len(running) < jobs and not stop.requested and time.monotonic() - start < budget:
                     trial = waiting.pop(0)
                     running[trial] = Worker(trial, conditions, threads)
-                bar.set_postfix_str(", ".join(trial.name for trial in running), refresh=False)
-                bar.refresh()
+                steps.wait(", ".join(trial.name for trial in running))
                 if stop.requested:
                     for worker in running.values():
                         worker.stop()
                 ended = [trial for trial, worker in running.items() if worker.ended()]
                 for trial in ended:
                     # Removed only after its outcome was read, so that an exception in between still ends its process.
-                    _collect(outcome, trial, running[trial], conditions.folder, bar, quiet)
+                    _collect(outcome, trial, running[trial], conditions.folder, steps)
                     del running[trial]
                 if running and not ended:
                     time.sleep(POLL_SECONDS)
@@ -158,7 +153,6 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
     finally:
         for worker in running.values():
             worker.kill()
-        bar.close()
     outcome.left += waiting
     return outcome
 
@@ -195,13 +189,13 @@ def _note(outcome: Outcome, record: Record) -> None:
         outcome.failed.append(record.trial)
 
 
-def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, bar: tqdm, quiet: bool) -> None:
+def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, steps: Steps) -> None:
     """Notes in the outcome how a process ended."""
     code, message = worker.end()
     if code == 0:
         record = _record(trial, folder)
         _note(outcome, record)
-        bar.update()
+        steps.advance()
         line = _line(record)
     elif code == STOPPED:
         outcome.left.append(trial)
@@ -209,8 +203,7 @@ def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, bar: 
     else:
         outcome.crashed[trial] = message or (f"ended by signal {-code}" if code < 0 else f"ended with status {code}")
         line = f"error: {outcome.crashed[trial]}"
-    if not quiet:
-        tqdm.write(f"{trial.name}: {line}", file=sys.stderr)
+    steps.note(f"{trial.name}: {line}")
 
 
 def _line(record: Record) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..support.atomic import written_aside
 from ..support.plots import save_bars, save_curves
@@ -29,6 +30,8 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
     table = rows(records)
     pictures = path.with_suffix("")
     pictures.mkdir(parents=True, exist_ok=True)
+    # As part of an address, in which blanks and brackets have other meanings.
+    folder = quote(pictures.name, errors="surrogateescape")
     shown = []
     for key, task in TASKS.items():
         chosen = [row for row in table if row.setting.task == key and row.mean is not None]
@@ -44,7 +47,7 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
             with written_aside(pictures / f"{key}-{name}.png") as file:
                 draw(file, content)
             title = f"{task.title.capitalize()}: {caption}"
-            shown.append(f"![{title}]({pictures.name}/{key}-{name}.png)\n\n{title}.")
+            shown.append(f"![{title}]({folder}/{key}-{name}.png)\n\n{title}.")
     notes = pictures / "notes.md"
     remarks = [notes.read_text(encoding="utf-8").strip()] if notes.exists() else []
     parts = ["# Results", _how_it_was_run(records), *remarks, markdown(table).rstrip(), "## Pictures", *shown]

@@ -133,7 +133,7 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
     """
     setting = trial.setting
     task = TASKS[setting.task]
-    graph = datasets.load(setting.data, root).to(device)
+    graph = datasets.load(setting.data, root, progress=False).to(device)
     checkpoint = Checkpoint(trial.checkpoint_path(folder), CHECKPOINT_EVERY, resume=True)
     record: dict[str, Any] = {
         "format": FORMAT,

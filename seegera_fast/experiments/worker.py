@@ -64,7 +64,8 @@ class Worker:
             [sys.executable, "-c", PROGRAM, json.dumps(job), *map(str, sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
             start_new_session=True,
         )
 
@@ -91,6 +92,8 @@ class Worker:
 def main(text: str) -> NoReturn:
     """The process's main function: runs the trial that ``text`` describes in JSON, and prints an error message."""
     job = json.loads(text)
+    # Whatever the encoding of the terminal is: the parent reads UTF-8.
+    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     # The parent process may ignore SIGTERM, which a child would inherit.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_stop_with_the_pipe, daemon=True).start()

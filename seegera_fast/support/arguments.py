@@ -123,13 +123,15 @@ def choice(name: str, value: Any, choices: Collection[str]) -> str:
 
 
 def path(name: str, value: Any) -> str:
-    """Checks for a path: a string, or an object such as a ``pathlib.Path``."""
+    """Checks for a path: a string, or an object such as a ``pathlib.Path``; "~" at its start is the user's home."""
     found = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(found, str):
         raise TypeError(f"{name}: got {shown(value)}, want a path")
     if "\0" in found:
         raise ValueError(f"{name}: got {shown(found)}, want a path without NUL")
-    return found
+    if not found:
+        raise ValueError(f"{name}: got '', want a path")
+    return os.path.expanduser(found)
 
 
 def dtype(name: str, value: Any) -> torch.dtype:

@@ -1,13 +1,17 @@
-"""Parts of error messages: what came, and the known names that are near an unknown one."""
+"""Parts of messages: what came, known names that are near an unknown one, and the user's own names."""
 
 from __future__ import annotations
 
 import difflib
+import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 # The longest text and the longest int, in bits, that a message repeats.
 LONGEST_QUOTE, MOST_BITS = 60, 128
+# Letters that move a terminal's cursor, change its colours or ring its bell.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -40,3 +44,35 @@ def short(value: str | int) -> str:
         # Python refuses to write out numbers of some thousand digits.
         return f"an int of {value.bit_length()} bits"
     return repr(cut(value) if isinstance(value, str) else value)
+
+
+def one_line(text: str) -> str:
+    """The text on one line: ends of lines become blanks, other control characters escapes such as ``\\x1b``."""
+    joined = " ".join(line.strip() for line in text.splitlines())
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), joined)
+
+
+def columns(text: str) -> int:
+    """The width of a text on a terminal: Chinese, Japanese and Korean letters take two columns, accents none."""
+    widths = {"W": 2, "F": 2}
+    return sum(
+        0 if unicodedata.combining(letter) else widths.get(unicodedata.east_asian_width(letter), 1) for letter in text
+    )
+
+
+def utf8(text: str) -> str:
+    """The text with what UTF-8 can't express as escapes: the bytes of file names in other encodings."""
+    try:
+        content = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        content = text.encode("utf-8", "backslashreplace")
+    return content.decode("utf-8", "backslashreplace")
+
+
+def shown_name(name: str, most: int = LONGEST_QUOTE) -> str:
+    """A name of the user's for a heading or a picture: on one line, and cut where it has more than ``most`` columns."""
+    name = one_line(utf8(name))
+    if columns(name) <= most:
+        return name
+    kept = next(length for length in range(len(name), -1, -1) if columns(name[:length]) <= most - 3)
+    return name[:kept] + "..."

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
+
+from .fonts import families
+from .hints import shown_name
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart. From the ninth class on, the markers change.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -14,7 +19,9 @@ MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 # From the ninth line on, the line styles change.
 LINE_STYLES = ("-", "--", ":", "-.")
 UNKNOWN_COLOUR = "#BBBBBB"
+# The most classes that a legend lists, and the widest name in it.
 LONGEST_LEGEND = 24
+WIDEST_NAME = 24
 MOST_POINTS = 2000
 
 
@@ -44,22 +51,41 @@ def save_picture(
         classes: the name of each label in the legend; None: its number.
         seed: seed of the random nodes and of t-SNE.
     """
+    with _picture(file, width=12, height=6, dpi=200) as figure:
+        figure.suptitle(f"{title}\n{scores}", fontsize=14)
+        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
+        _draw_history(left, history, titles, best_epoch)
+        _draw_embedding(right.subplots(), embedding, labels, classes, seed)
+
+
+@contextlib.contextmanager
+def _picture(file: IO[bytes], *, width: float, height: float, dpi: int) -> Iterator[Any]:
+    """A figure that is written to a file when the block ends.
+
+    It looks the same whatever the user's settings of matplotlib are. Texts are drawn letter by letter, since a name
+    with "$" in it is no formula, in fonts that have their letters.
+    """
+    from matplotlib import style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
-    figure = Figure(figsize=(12, 6), dpi=200, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(f"{title}\n{scores}", fontsize=14)
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
-    _draw_history(left, history, titles, best_epoch)
-    _draw_embedding(right.subplots(), embedding, labels, classes, seed)
-    _save(figure, file)
-
-
-def _save(figure: Any, file: IO[bytes]) -> None:
-    # Drawn in memory first: the error of a full disk would get lost in the library that writes images.
-    content = io.BytesIO()
-    figure.savefig(content, format="png")
+    with style.context(["default", {"text.parse_math": False}]):
+        figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+        texts = figure.findobj(Text)
+        fonts, missing = families(text.get_text() for text in texts)
+        for text in texts:
+            text.set_fontfamily(fonts)
+        if missing:
+            shown = missing[:20] + "..." * (len(missing) > 20)
+            warnings.warn(f"no installed font has {shown}: the picture has boxes for them", stacklevel=4)
+        # Drawn in memory first: the error of a full disk would get lost in the library that writes images.
+        content = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            figure.savefig(content, format="png")
     file.write(content.getvalue())
 
 
@@ -90,23 +116,24 @@ def save_bars(file: IO[bytes], panels: Mapping[str, Mapping[str, Mapping[str, tu
     """
     from matplotlib.patches import Patch
 
-    figure = _figure(len(panels), height=3.4)
-    series = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
-        labels = list(dict.fromkeys(label for bars in panel.values() for label in bars))
-        width = 0.8 / len(panel)
-        for number, (name, bars) in enumerate(panel.items()):
-            at = [labels.index(label) + (number - (len(panel) - 1) / 2) * width for label in bars]
-            means, deviations = zip(*bars.values(), strict=True)
-            errors = [np.nan if deviation is None else deviation for deviation in deviations]
-            colour = COLOURS[series.index(name) % len(COLOURS)]
-            axes.bar(at, means, 0.92 * width, yerr=errors, capsize=2, color=colour, error_kw={"linewidth": 1})
-        axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")
-        _zoom(axes, [end for bars in panel.values() for mean, spread in bars.values() for end in _ends(mean, spread)])
-        axes.set_title(title, fontsize=10)
-    patches = [Patch(color=COLOURS[index % len(COLOURS)], label=name) for index, name in enumerate(series)]
-    _draw_legend(figure, patches)
-    _save(figure, file)
+    with _panelled(file, len(panels), height=3.4) as figure:
+        series = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+        for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
+            labels = list(dict.fromkeys(label for bars in panel.values() for label in bars))
+            width = 0.8 / len(panel)
+            for number, (name, bars) in enumerate(panel.items()):
+                at = [labels.index(label) + (number - (len(panel) - 1) / 2) * width for label in bars]
+                means, deviations = zip(*bars.values(), strict=True)
+                errors = [np.nan if deviation is None else deviation for deviation in deviations]
+                colour = COLOURS[series.index(name) % len(COLOURS)]
+                axes.bar(at, means, 0.92 * width, yerr=errors, capsize=2, color=colour, error_kw={"linewidth": 1})
+            axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")
+            _zoom(
+                axes, [end for bars in panel.values() for mean, spread in bars.values() for end in _ends(mean, spread)]
+            )
+            axes.set_title(title, fontsize=10)
+        patches = [Patch(color=COLOURS[index % len(COLOURS)], label=name) for index, name in enumerate(series)]
+        _draw_legend(figure, patches)
 
 
 def _ends(mean: float, deviation: float | None) -> tuple[float, float]:
@@ -133,21 +160,20 @@ def save_curves(
     """
     from matplotlib.lines import Line2D
 
-    figure = _figure(len(panels), height=2.8, columns=columns)
-    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    looks = {
-        name: {"color": COLOURS[index % len(COLOURS)], "linestyle": LINE_STYLES[index // len(COLOURS) % 4]}
-        for index, name in enumerate(names)
-    }
-    for axes, (title, panel) in zip(_panels(figure, len(panels), columns), panels.items(), strict=True):
-        for name, points in panel.items():
-            axes.plot(*zip(*points, strict=True), **looks[name], linewidth=1.2)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("epoch")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    _draw_legend(figure, [Line2D([], [], **look, label=name) for name, look in looks.items()])
-    _save(figure, file)
+    with _panelled(file, len(panels), height=2.8, columns=columns) as figure:
+        names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+        looks = {
+            name: {"color": COLOURS[index % len(COLOURS)], "linestyle": LINE_STYLES[index // len(COLOURS) % 4]}
+            for index, name in enumerate(names)
+        }
+        for axes, (title, panel) in zip(_panels(figure, len(panels), columns), panels.items(), strict=True):
+            for name, points in panel.items():
+                axes.plot(*zip(*points, strict=True), **looks[name], linewidth=1.2)
+            axes.set_title(title, fontsize=10)
+            axes.set_xlabel("epoch")
+            axes.grid(alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+        _draw_legend(figure, [Line2D([], [], **look, label=name) for name, look in looks.items()])
 
 
 def save_heat_maps(
@@ -159,39 +185,33 @@ def save_heat_maps(
         panels: title -> rates (x, y) -> value. A cell without a value stays empty.
         x, y: labels of the axes.
     """
-    figure = _figure(len(panels), height=4.0)
-    for axes, (title, cells) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
-        across, down = (sorted({rates[side] for rates in cells}) for side in (0, 1))
-        grid = np.full((len(down), len(across)), np.nan)
-        for (first, second), value in cells.items():
-            grid[down.index(second), across.index(first)] = value
-        image = axes.imshow(grid, cmap="Blues", origin="lower", aspect="auto")
-        for row, column in zip(*np.nonzero(~np.isnan(grid)), strict=True):
-            dark = image.norm(grid[row, column]) > 0.6
-            colour = "white" if dark else "black"
-            axes.text(column, row, f"{grid[row, column]:.3g}", ha="center", va="center", color=colour, fontsize=8)
-        axes.set_xticks(range(len(across)), [f"{rate:g}" for rate in across])
-        axes.set_yticks(range(len(down)), [f"{rate:g}" for rate in down])
-        axes.set(xlabel=x, ylabel=y)
-        axes.set_title(title, fontsize=10)
-        figure.colorbar(image, ax=axes, shrink=0.8)
-    _save(figure, file)
+    with _panelled(file, len(panels), height=4.0) as figure:
+        for axes, (title, cells) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
+            across, down = (sorted({rates[side] for rates in cells}) for side in (0, 1))
+            grid = np.full((len(down), len(across)), np.nan)
+            for (first, second), value in cells.items():
+                grid[down.index(second), across.index(first)] = value
+            image = axes.imshow(grid, cmap="Blues", origin="lower", aspect="auto")
+            for row, column in zip(*np.nonzero(~np.isnan(grid)), strict=True):
+                dark = image.norm(grid[row, column]) > 0.6
+                colour = "white" if dark else "black"
+                axes.text(column, row, f"{grid[row, column]:.3g}", ha="center", va="center", color=colour, fontsize=8)
+            axes.set_xticks(range(len(across)), [f"{rate:g}" for rate in across])
+            axes.set_yticks(range(len(down)), [f"{rate:g}" for rate in down])
+            axes.set(xlabel=x, ylabel=y)
+            axes.set_title(title, fontsize=10)
+            figure.colorbar(image, ax=axes, shrink=0.8)
 
 
 # The largest number of panels in a row.
 MOST_COLUMNS = 4
 
 
-def _figure(panels: int, height: float, columns: int = MOST_COLUMNS) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def _panelled(file: IO[bytes], panels: int, height: float, columns: int = MOST_COLUMNS) -> Any:
+    """A picture with room for panels of a height."""
     columns = min(panels, columns)
-    figure = Figure(
-        figsize=(max(3.4 * columns, 5), height * -(-panels // columns) + 0.6), dpi=130, layout="constrained"
-    )
-    FigureCanvasAgg(figure)
-    return figure
+    rows = -(-panels // columns)
+    return _picture(file, width=max(3.4 * columns, 5), height=height * rows + 0.6, dpi=130)
 
 
 def _panels(figure: Any, count: int, columns: int = MOST_COLUMNS) -> list[Any]:
@@ -245,6 +265,10 @@ def _draw_embedding(
         legend = axes.legend(title="class", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
         for handle in legend.legend_handles:
             handle.set_sizes([40.0])
+        # Not given as labels, of which matplotlib leaves out those that begin with "_".
+        for text, label in zip(legend.get_texts(), present, strict=True):
+            if label >= 0 and names is not None:
+                text.set_text(shown_name(names[label], WIDEST_NAME))
     sample = f"{nodes:,} nodes" if nodes == len(chosen) else f"{len(chosen):,} of {nodes:,} nodes"
     axes.set(title=f"Embedding by {method}, {sample}", xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")

@@ -7,9 +7,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .hints import columns, utf8
+
 
 def json_text(content: Any) -> str:
-    """The content as strict JSON, in which NaN and infinite numbers become null."""
+    """The content as strict JSON in UTF-8: NaN and infinite numbers become null, and what UTF-8 lacks, escapes."""
     return json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
 
 
@@ -24,9 +26,11 @@ def compact_json_text(content: Mapping[str, Any]) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {utf8(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return utf8(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -35,11 +39,12 @@ def _plain(value: Any) -> Any:
 def table(rows: Iterable[Sequence[str]]) -> str:
     """Formats rows of equally many cells as aligned columns: the first is left-aligned, the others right-aligned."""
     rows = [list(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *others]))
+        blanks = [" " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)]
+        others = [blank + cell for cell, blank in zip(row[1:], blanks[1:], strict=True)]
+        lines.append("  ".join([row[0] + blanks[0], *others]))
     return "\n".join(lines)
 
 

@@ -52,7 +52,7 @@ def attribute_inference(
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
         seed: seed of the split, the initial weights and all draws.
         valid, test: shares of the non-zero features, see :func:`split_features`.
-        progress: show a bar on stderr, if that is a terminal.
+        progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
             features by its sum before the split); they override the preset.

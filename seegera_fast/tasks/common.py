@@ -12,6 +12,7 @@ from ..config import SeeGeraConfig
 from ..graph import Graph
 from ..model import SeeGera
 from ..support.hints import nearest
+from ..support.progress import phase
 from ..training import Scores, Training, TrainingConfig, Validation, train
 from . import presets
 from .task import Scored, Task
@@ -67,7 +68,8 @@ def run(
         raise TypeError(f"checkpoint: got {checks.shown(checkpoint)}, want a seegera_fast.Checkpoint")
     settings = resolve(task, graph, preset, variant, given, arguments=arguments)
     graph = normalized(graph, settings.task["normalize_features"])
-    held_out = task.split(graph, seed, **arguments)
+    with phase("splitting the graph", show=progress):
+        held_out = task.split(graph, seed, **arguments)
     model = SeeGera(held_out.graph, settings.model, seed=seed)
 
     def scored(epoch: int) -> Scored:
@@ -93,15 +95,16 @@ def run(
         data=graph,
         fields=run_fields,
     )
+    with phase("scoring", show=progress):
+        # Weights and seed are those of the best epoch, so its validation scores come out again.
+        final = {**scores(training.best_epoch, "valid", "test"), **task.finish(scored(training.best_epoch))}
     return task.result(
         **{entry.name: getattr(training, entry.name) for entry in fields(Training)},
         model=model,
         split=held_out.split,
         preset=settings.preset,
         fields=run_fields,
-        # Weights and seed are those of the best epoch, so its validation scores come out again.
-        **scores(training.best_epoch, "valid", "test"),
-        **task.finish(scored(training.best_epoch)),
+        **final,
     )
 
 

@@ -38,7 +38,7 @@ def embed(
             else "default".
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
         seed: seed of the initial weights and all draws.
-        progress: show a bar on stderr, if that is a terminal.
+        progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
             features by its sum); they override the preset. ``epochs`` is 500 by default.

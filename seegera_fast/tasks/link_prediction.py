@@ -74,7 +74,7 @@ def link_prediction(
             :func:`split_links`. None: they are pairs of any nodes.
         split: a split of the graph, which replaces the one that would be drawn. Sides that you know are given so:
             ``split=split_links(graph, sides=[0, 0, 1])``.
-        progress: show a bar on stderr, if that is a terminal.
+        progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
             features by its sum); they override the preset.

@@ -58,7 +58,7 @@ def node_classification(
         train, valid: shares of the labelled nodes in a random split, see :func:`split_nodes`.
         public: True: take the split in ``graph.masks``. False: draw a random split. None: take the split in
             ``graph.masks`` if it has one.
-        progress: show a bar on stderr, if that is a terminal.
+        progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
         fields: any field of SeeGeraConfig or TrainingConfig, ``classifier_epochs``, ``classifier_learning_rate``,
             ``classifier_weight_decay``, ``classifier_dropout``, and ``normalize_features`` (divide each row of the
