@@ -74,6 +74,7 @@ KINDS = {
     "csr": torch.Tensor.to_sparse_csr,
     "csc": torch.Tensor.to_sparse_csc,
     "torch_sparse": torch_sparse,
+    "SciPy": lambda dense: scipy.sparse.csr_array(dense.numpy()),
 }
 
 
@@ -649,6 +650,18 @@ def test_a_split_by_hand(parts, message):
     assert by_hand().test_pos.tolist() == [[1, 2]]
     with pytest.raises((TypeError, ValueError), match=f"^{message}"):
         by_hand(**parts)
+
+
+def test_a_checkpoint_of_another_split(tmp_path):
+    """`link_prediction(graph, split=...)` with the checkpoint of another split: refused"""
+    graph = Graph.from_pyg(ring(6))
+    checkpoint = sf.Checkpoint(tmp_path / "run.safetensors", every=1)
+    twice = {**QUICK, "epochs": 2}
+    link_prediction(graph, split=by_hand(), checkpoint=checkpoint, **twice)
+    again = sf.Checkpoint(checkpoint.path, every=1, resume=True)
+    assert link_prediction(graph, split=by_hand(), checkpoint=again, **twice).epochs == 2
+    with pytest.raises(ValueError, match=r"split \(checkpoint: \w+, this run: \w+\)"):
+        link_prediction(graph, split=by_hand(valid_neg=[[0, 3]]), checkpoint=again, **twice)
 
 
 def test_a_split_of_another_graph():
