@@ -3,9 +3,10 @@
 from . import presets
 from .attribute_inference import AttributeInferenceResult, attribute_inference
 from .embed import EmbedResult, embed
+from .held_out import FeatureSplit, LinkSplit, NodeSplit
 from .link_prediction import LinkPredictionResult, link_prediction
 from .node_classification import NodeClassificationResult, node_classification
-from .splits import FeatureSplit, LinkSplit, NodeSplit, public_split, split_features, split_links, split_nodes
+from .splits import public_split, split_features, split_links, split_nodes
 
 __all__ = [
     "AttributeInferenceResult",

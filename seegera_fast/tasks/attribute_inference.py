@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ..checkpoint import Checkpoint
+from ..checkpoint import Checkpoint, digest
 from ..graph import Graph
 from ..training import require_finite
 from .common import run
+from .held_out import FeatureSplit, check_feature_split_of
 from .splits import split_features
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
@@ -37,6 +38,7 @@ def attribute_inference(
     valid: float = 0.1,
     test: float = 0.2,
     *,
+    split: FeatureSplit | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
     **fields: Any,
@@ -52,6 +54,8 @@ def attribute_inference(
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
         seed: seed of the split, the initial weights and all draws.
         valid, test: shares of the non-zero features, see :func:`split_features`.
+        split: a split of the graph, which replaces the one that would be drawn. With ``normalize_features`` it is a
+            split of the graph whose features are normalised.
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
@@ -71,13 +75,19 @@ def attribute_inference(
         >>> result.mse > 0
         True
     """
-    arguments = {"valid": valid, "test": test}
+    arguments = {"valid": valid, "test": test, "split": split}
     return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)
 
 
-def _split(graph: Graph, seed: int, valid: float, test: float) -> HeldOut:
-    split = split_features(graph, valid, test, seed)
-    return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), {"valid": valid, "test": test})
+def _split(graph: Graph, seed: int, valid: float, test: float, split: FeatureSplit | None) -> HeldOut:
+    if split is None:
+        split, used = split_features(graph, valid, test, seed), {"valid": valid, "test": test}
+    else:
+        check_feature_split_of(graph, split)
+        train = graph.with_features(split.train.features)
+        parts = (split.valid_pos, split.valid_neg, split.test_pos, split.test_neg)
+        split, used = replace(split, train=train), {"split": digest(parts)}
+    return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), used)
 
 
 def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from ..support import arguments
-from .splits import NodeSplit
+from .held_out import NodeSplit
 
 # The gradient of the classifier is clipped to this norm.
 MAX_NORM = 3.0

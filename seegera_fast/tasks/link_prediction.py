@@ -15,9 +15,10 @@ from ..scores import pair_products
 from ..support import arguments
 from ..training import require_finite
 from .common import run
+from .held_out import LinkSplit, check_link_split_of
 from .ranking import HITS, hits_at, mean_reciprocal_rank
 from .sides import AUTO
-from .splits import LinkSplit, check_split_of, split_links
+from .splits import split_links
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
@@ -108,7 +109,7 @@ def _split(graph: Graph, seed: int, valid: float, test: float, sides: str | None
         # Runs of graphs that are not bipartite keep the fields that they had.
         used |= {} if sides is None else {"sides": sides}
         return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), used)
-    check_split_of(graph, split)
+    check_link_split_of(graph, split)
     if sides is not None:
         raise ValueError(f"sides: got {sides!r}, want None where split is given")
     train = graph.with_edges(split.train.edges())

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from ..checkpoint import Checkpoint
+from ..checkpoint import Checkpoint, digest
 from ..graph import Graph
 from ..support import arguments
 from ..training import require_finite
 from .classifier import ClassifierConfig, fit_classifier
 from .common import run
-from .splits import public_split, split_nodes
+from .held_out import NodeSplit, check_node_split_of
+from .splits import labelled, public_split, split_nodes
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
@@ -41,6 +42,7 @@ def node_classification(
     valid: float = 0.1,
     *,
     public: bool | None = None,
+    split: NodeSplit | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
     **fields: Any,
@@ -58,6 +60,7 @@ def node_classification(
         train, valid: shares of the labelled nodes in a random split, see :func:`split_nodes`.
         public: True: take the split in ``graph.masks``. False: draw a random split. None: take the split in
             ``graph.masks`` if it has one.
+        split: a split of the nodes, which replaces the one that would be taken or drawn.
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
         fields: any field of SeeGeraConfig or TrainingConfig, ``classifier_epochs``, ``classifier_learning_rate``,
@@ -78,17 +81,29 @@ def node_classification(
         >>> 0 <= result.accuracy <= 1
         True
     """
-    arguments = {"train": train, "valid": valid, "public": public}
+    arguments = {"train": train, "valid": valid, "public": public, "split": split}
     return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)
 
 
-def _split(graph: Graph, seed: int, train: float, valid: float, public: bool | None) -> HeldOut:
-    has_split = {"train", "valid", "test"} <= set(graph.masks)
-    public = has_split if public is None else arguments.flag("public", public)
-    split = public_split(graph) if public else split_nodes(graph, train, valid, seed)
+def _split(
+    graph: Graph, seed: int, train: float, valid: float, public: bool | None, split: NodeSplit | None
+) -> HeldOut:
+    if split is None:
+        has_split = {"train", "valid", "test"} <= set(graph.masks)
+        public = has_split if public is None else arguments.flag("public", public)
+        split = public_split(graph) if public else split_nodes(graph, train, valid, seed)
+        used: dict[str, Any] = {"train": train, "valid": valid, "public": public}
+        source = f"public {public}, ratio {train}"
+    else:
+        if public is not None:
+            raise ValueError(f"public: got {public!r}, want None where split is given")
+        check_node_split_of(graph, labelled(graph), split)
+        split = NodeSplit(*(getattr(split, part).to(graph.device) for part in ("train", "valid", "test")))
+        used = {"split": digest((split.train, split.valid, split.test))}
+        source = "split"
     if not split.train.shape[0]:
-        raise ValueError(f"train: got no node to train on, want at least one (public {public}, ratio {train})")
-    return HeldOut(split, graph, bool(split.valid.shape[0]), {"train": train, "valid": valid, "public": public})
+        raise ValueError(f"train: got no node to train on, want at least one ({source})")
+    return HeldOut(split, graph, bool(split.valid.shape[0]), used)
 
 
 def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:

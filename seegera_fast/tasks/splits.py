@@ -2,139 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from .. import checks, pyg
+from .. import checks
 from ..graph import Graph
 from ..sampling import ZeroEntries, share
 from ..sparse_matrix import SparseMatrix
 from ..support import arguments
+from .held_out import FeatureSplit, LinkSplit, NodeSplit
 from .sides import AUTO, NonEdgesAcross
-
-PARTS = ("valid_pos", "valid_neg", "test_pos", "test_neg")
-
-
-@dataclass(frozen=True)
-class LinkSplit:
-    """Held-out links, and pairs without a link. :func:`split_links` makes one, and so can you: it is checked.
-
-    Attributes:
-        train: the graph without the held-out links.
-        valid_pos, test_pos: int64 ``[m, 2]``: the held-out edges, ``i < k``. They may be given in either direction.
-        valid_neg, test_neg: int64 ``[m, 2]``: pairs ``i < k`` that are not edges of the whole graph.
-
-    Raises:
-        TypeError: not a graph, or pairs that are not integers.
-        ValueError: a wrong shape or node number, held-out edges without pairs to tell them from, or a split that leaks:
-            a held-out edge is an edge of the training graph or is held out twice, in either direction, or a pair
-            without a link is an edge.
-    """
-
-    train: Graph
-    valid_pos: torch.Tensor
-    valid_neg: torch.Tensor
-    test_pos: torch.Tensor
-    test_neg: torch.Tensor
-
-    def __post_init__(self) -> None:
-        arguments.instance("train", self.train, Graph)
-        for name in PARTS:
-            object.__setattr__(self, name, _pairs(name, getattr(self, name), self.train))
-        seen = _keys(self.train.edges(), self.train)
-        for part in ("valid", "test"):
-            name = f"{part}_pos"
-            held_out = _keys(getattr(self, name), self.train)
-            self._refuse(name, torch.isin(held_out, seen), "in the training graph or in another part")
-            different, counts = held_out.unique(return_counts=True)
-            self._refuse(name, torch.isin(held_out, different[counts > 1]), "held out twice")
-            seen = torch.cat([seen, held_out])
-        for part in ("valid", "test"):
-            name = f"{part}_neg"
-            absent = getattr(self, name)
-            self._refuse(name, torch.isin(_keys(absent, self.train), seen), "edges, not pairs without a link")
-            if not absent.shape[0] and getattr(self, f"{part}_pos").shape[0]:
-                raise ValueError(f"{name}: got no pairs, want pairs without a link, as many as {part}_pos has edges")
-
-    def _refuse(self, name: str, wrong: torch.Tensor, what: str) -> None:
-        if wrong.any():
-            low, high = getattr(self, name)[wrong][0].tolist()
-            raise ValueError(
-                f"{name}: the split leaks: {int(wrong.sum())} pairs, of which one is ({low}, {high}), are {what}; want "
-                "each edge in one part, in either direction"
-            )
-
-    @classmethod
-    def from_pyg(cls, train: Any, valid: Any, test: Any, **options: Any) -> LinkSplit:
-        """Takes over a split of PyTorch Geometric: ``from_pyg(*RandomLinkSplit(is_undirected=True)(data))``.
-
-        Args:
-            train, valid, test: the three parts. The edges of ``train`` become the training graph, and the pairs in
-                ``edge_label_index`` of the others are held out, or those in ``pos_edge_label_index`` and
-                ``neg_edge_label_index``.
-            options: further arguments of :meth:`seegera_fast.Graph.from_pyg`.
-
-        Raises:
-            TypeError: a part is not a ``Data``.
-            ValueError: a part has no such pairs, ``train`` has pairs to learn that are not among its edges
-                (``disjoint_train_ratio``), or the split leaks, as it does with ``is_undirected=False``.
-
-        Example:
-            >>> import torch
-            >>> import seegera_fast as sf
-            >>> from torch_geometric.data import Data
-            >>> from torch_geometric.transforms import RandomLinkSplit
-            >>> edges = torch.combinations(torch.arange(12))[::2].T
-            >>> data = Data(edge_index=torch.cat([edges, edges.flip(0)], dim=1), num_nodes=12)
-            >>> parts = RandomLinkSplit(num_val=0.1, num_test=0.2, is_undirected=True)(data)
-            >>> split = sf.tasks.LinkSplit.from_pyg(*parts)
-            >>> split.train.num_edges, len(split.valid_pos), len(split.test_pos)
-            (24, 3, 6)
-        """
-        parts = {"train": train, "valid": valid, "test": test}
-        pairs = {name: pyg.pairs_of_part(name, data) for name, data in parts.items()}
-        graph = Graph.from_pyg(pyg.without_pairs(train), **options)
-        learned = _keys(_pairs("train", pairs["train"][0], graph), graph)
-        if not torch.isin(learned, _keys(graph.edges(), graph)).all():
-            raise ValueError(
-                "train: has pairs in edge_label_index that are no edges in edge_index, want disjoint_train_ratio=0"
-            )
-        try:
-            return cls(graph, *pairs["valid"], *pairs["test"])
-        except ValueError as error:
-            raise ValueError(f"{error}: RandomLinkSplit(is_undirected=True) makes such parts") from None
-
-
-@dataclass(frozen=True)
-class FeatureSplit:
-    """Hidden non-zero entries of the features, and equally many zero entries.
-
-    Attributes:
-        train: the graph without the hidden entries.
-        valid_pos, test_pos: int64 ``[m, 2]``: row and column of the hidden entries.
-        valid_values, test_values: ``[m]``: values of the hidden entries.
-        valid_neg, test_neg: int64 ``[m, 2]``: row and column of entries that are zero in the whole matrix.
-    """
-
-    train: Graph
-    valid_pos: torch.Tensor
-    valid_values: torch.Tensor
-    valid_neg: torch.Tensor
-    test_pos: torch.Tensor
-    test_values: torch.Tensor
-    test_neg: torch.Tensor
-
-
-@dataclass(frozen=True)
-class NodeSplit:
-    """The labelled nodes of each part: int64 ``[k]`` node numbers, ascending."""
-
-    train: torch.Tensor
-    valid: torch.Tensor
-    test: torch.Tensor
 
 
 def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int = 0, *, sides: Any = None) -> LinkSplit:
@@ -250,7 +129,7 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
     checks.graph(graph)
     _check_ratios(train=train, valid=valid)
     generator = _generator(seed)
-    known = torch.nonzero(_known(graph)).flatten()
+    known = torch.nonzero(labelled(graph)).flatten()
     count = known.shape[0]
     num_train, num_valid = (share(ratio, count) for ratio in (train, valid))
     order = torch.from_numpy(generator.permutation(count)).to(known.device)
@@ -266,7 +145,7 @@ def public_split(graph: Graph) -> NodeSplit:
         ValueError: the graph has no labels, a mask is missing, or two masks have a node in common.
     """
     checks.graph(graph)
-    known = _known(graph)
+    known = labelled(graph)
     missing = [part for part in ("train", "valid", "test") if part not in graph.masks]
     if missing:
         raise ValueError(f"graph: has no mask {' or '.join(map(repr, missing))}, want a public split in graph.masks")
@@ -275,24 +154,6 @@ def public_split(graph: Graph) -> NodeSplit:
     if shared:
         raise ValueError(f"graph: {shared} nodes are in more than one of the masks train, valid and test")
     return NodeSplit(*(torch.nonzero(mask & known).flatten().to(graph.device) for mask in masks))
-
-
-def check_split_of(graph: Graph, split: LinkSplit) -> None:
-    """Checks that a split is one of a graph: all edges are its edges, and no pair without a link is."""
-    arguments.instance("split", split, LinkSplit)
-    if graph.num_nodes != split.train.num_nodes:
-        raise ValueError(f"split: has {split.train.num_nodes} nodes, want those of graph: {graph.num_nodes}")
-    edges = _keys(graph.edges(), graph)
-    for name, pairs in {"train": split.train.edges(), **{name: getattr(split, name) for name in PARTS}}.items():
-        absent = name.endswith("neg")
-        pairs = pairs.to(graph.device)
-        wrong = torch.isin(_keys(pairs, graph), edges, invert=not absent)
-        if wrong.any():
-            low, high = pairs[wrong][0].tolist()
-            raise ValueError(
-                f"split: {name} has ({low}, {high}), which is {'an' if absent else 'no'} edge of graph, want a split "
-                "of this graph"
-            )
 
 
 def _check_ratios(**ratios: Any) -> None:
@@ -321,24 +182,8 @@ def _keep(matrix: SparseMatrix, entries: torch.Tensor) -> SparseMatrix:
     return SparseMatrix(rowptr, matrix.col[entries], matrix.values[entries], matrix.shape)
 
 
-def _pairs(name: str, pairs: Any, graph: Graph) -> torch.Tensor:
-    """int64 ``[m, 2]``: pairs of different nodes, the smaller number first."""
-    found = arguments.integers(name, pairs, graph.device, below=graph.num_nodes)
-    if found.numel() == 0:
-        return found.new_empty(0, 2)
-    if found.ndim != 2 or found.shape[1] != 2:
-        raise ValueError(f"{name}: got shape {tuple(found.shape)}, want [number of pairs, 2]")
-    if (found[:, 0] == found[:, 1]).any():
-        raise ValueError(f"{name}: got a pair of a node with itself, want pairs of two nodes")
-    return found.sort(dim=1).values
-
-
-def _keys(pairs: torch.Tensor, graph: Graph) -> torch.Tensor:
-    """int64 ``[m]``: a number for each pair."""
-    return pairs[:, 0] * graph.num_nodes + pairs[:, 1]
-
-
-def _known(graph: Graph) -> torch.Tensor:
+def labelled(graph: Graph) -> torch.Tensor:
+    """bool ``[n]``: which nodes have a known label."""
     if graph.labels is None:
         reason = f" ({graph.unlabelled})" if graph.unlabelled else ""
         raise ValueError(f"graph: has no labels{reason}, want a graph with labels=")

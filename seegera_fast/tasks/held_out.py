@@ -1,0 +1,274 @@
+"""Splits of links, features and nodes: their held-out parts, which are checked whoever made them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import pyg
+from ..graph import Graph
+from ..support import arguments
+
+PARTS = ("valid_pos", "valid_neg", "test_pos", "test_neg")
+# What a message calls what is held out, what should not be there, and what is wanted.
+LINK_WORDS = ("pairs", "edges, not pairs without a link", "each edge in one part, in either direction")
+CELL_WORDS = ("entries", "not zero in the whole matrix", "each entry in one part")
+
+
+@dataclass(frozen=True)
+class LinkSplit:
+    """Held-out links, and pairs without a link. :func:`split_links` makes one, and so can you: it is checked.
+
+    Attributes:
+        train: the graph without the held-out links.
+        valid_pos, test_pos: int64 ``[m, 2]``: the held-out edges, ``i < k``. They may be given in either direction.
+        valid_neg, test_neg: int64 ``[m, 2]``: pairs ``i < k`` that are not edges of the whole graph.
+
+    Raises:
+        TypeError: not a graph, or pairs that are not integers.
+        ValueError: a wrong shape or node number, held-out edges without pairs to tell them from, or a split that leaks:
+            a held-out edge is an edge of the training graph or is held out twice, in either direction, or a pair
+            without a link is an edge.
+    """
+
+    train: Graph
+    valid_pos: torch.Tensor
+    valid_neg: torch.Tensor
+    test_pos: torch.Tensor
+    test_neg: torch.Tensor
+
+    def __post_init__(self) -> None:
+        arguments.instance("train", self.train, Graph)
+        for name in PARTS:
+            object.__setattr__(self, name, _pairs(name, getattr(self, name), self.train))
+        edges = _keys(self.train.edges(), self.train.num_nodes)
+        _refuse_leaks(self, edges, self.train.num_nodes, LINK_WORDS)
+        for part in ("valid", "test"):
+            if len(getattr(self, f"{part}_pos")) and not len(getattr(self, f"{part}_neg")):
+                raise ValueError(
+                    f"{part}_neg: got no pairs, want pairs without a link, as many as {part}_pos has edges"
+                )
+
+    @classmethod
+    def from_pyg(cls, train: Any, valid: Any, test: Any, **options: Any) -> LinkSplit:
+        """Takes over a split of PyTorch Geometric: ``from_pyg(*RandomLinkSplit(is_undirected=True)(data))``.
+
+        Args:
+            train, valid, test: the three parts. The edges of ``train`` become the training graph, and the pairs in
+                ``edge_label_index`` of the others are held out, or those in ``pos_edge_label_index`` and
+                ``neg_edge_label_index``.
+            options: further arguments of :meth:`seegera_fast.Graph.from_pyg`.
+
+        Raises:
+            TypeError: a part is not a ``Data``.
+            ValueError: a part has no such pairs, ``train`` has pairs to learn that are not among its edges
+                (``disjoint_train_ratio``), or the split leaks, as it does with ``is_undirected=False``.
+
+        Example:
+            >>> import torch
+            >>> import seegera_fast as sf
+            >>> from torch_geometric.data import Data
+            >>> from torch_geometric.transforms import RandomLinkSplit
+            >>> edges = torch.combinations(torch.arange(12))[::2].T
+            >>> data = Data(edge_index=torch.cat([edges, edges.flip(0)], dim=1), num_nodes=12)
+            >>> parts = RandomLinkSplit(num_val=0.1, num_test=0.2, is_undirected=True)(data)
+            >>> split = sf.tasks.LinkSplit.from_pyg(*parts)
+            >>> split.train.num_edges, len(split.valid_pos), len(split.test_pos)
+            (24, 3, 6)
+        """
+        parts = {"train": train, "valid": valid, "test": test}
+        pairs = {name: pyg.pairs_of_part(name, data) for name, data in parts.items()}
+        graph = Graph.from_pyg(pyg.without_pairs(train), **options)
+        learned = _keys(_pairs("train", pairs["train"][0], graph), graph.num_nodes)
+        if not torch.isin(learned, _keys(graph.edges(), graph.num_nodes)).all():
+            raise ValueError(
+                "train: has pairs in edge_label_index that are no edges in edge_index, want disjoint_train_ratio=0"
+            )
+        try:
+            return cls(graph, *pairs["valid"], *pairs["test"])
+        except ValueError as error:
+            raise ValueError(f"{error}: RandomLinkSplit(is_undirected=True) makes such parts") from None
+
+
+@dataclass(frozen=True)
+class FeatureSplit:
+    """Hidden non-zero entries of the features, and zero entries. :func:`split_features` makes one, and so can you.
+
+    Attributes:
+        train: the graph without the hidden entries.
+        valid_pos, test_pos: int64 ``[m, 2]``: row and column of the hidden entries.
+        valid_values, test_values: ``[m]``: values of the hidden entries.
+        valid_neg, test_neg: int64 ``[m, 2]``: row and column of entries that are zero in the whole matrix.
+
+    Raises:
+        TypeError: not a graph, or numbers of a wrong kind.
+        ValueError: a wrong shape or number, or a split that leaks: a hidden entry is in the training graph or is hidden
+            twice, or an entry that should be zero is not.
+    """
+
+    train: Graph
+    valid_pos: torch.Tensor
+    valid_values: torch.Tensor
+    valid_neg: torch.Tensor
+    test_pos: torch.Tensor
+    test_values: torch.Tensor
+    test_neg: torch.Tensor
+
+    def __post_init__(self) -> None:
+        arguments.instance("train", self.train, Graph)
+        features = self.train.features
+        for name in PARTS:
+            object.__setattr__(self, name, _cells(name, getattr(self, name), features.shape, self.train.device))
+        for part in ("valid", "test"):
+            values = _values(f"{part}_values", getattr(self, f"{part}_values"), self.train)
+            if values.shape != (len(getattr(self, f"{part}_pos")),):
+                raise ValueError(
+                    f"{part}_values: got shape {tuple(values.shape)}, want one value per row of {part}_pos"
+                )
+            object.__setattr__(self, f"{part}_values", values)
+        width = features.shape[1]
+        _refuse_leaks(self, features.row * width + features.col, width, CELL_WORDS)
+
+
+@dataclass(frozen=True)
+class NodeSplit:
+    """The labelled nodes of each part: int64 ``[k]`` node numbers, ascending.
+
+    :func:`split_nodes` and :func:`public_split` make one, and so can you.
+
+    Raises:
+        TypeError: a part has no integers.
+        ValueError: a wrong shape, a negative number, or a node that is in two parts or twice in one.
+    """
+
+    train: torch.Tensor
+    valid: torch.Tensor
+    test: torch.Tensor
+
+    def __post_init__(self) -> None:
+        for name in ("train", "valid", "test"):
+            given = getattr(self, name)
+            device = given.device if isinstance(given, torch.Tensor) else torch.device("cpu")
+            part = arguments.integers(name, given, device).sort().values
+            if part.ndim != 1 or (part.numel() and part[0] < 0):
+                raise ValueError(f"{name}: got shape {tuple(part.shape)}, want node numbers [k], 0 or above")
+            object.__setattr__(self, name, part)
+        every = torch.cat([part.cpu() for part in (self.train, self.valid, self.test)])
+        nodes, counts = every.unique(return_counts=True)
+        if (counts > 1).any():
+            node = int(nodes[counts > 1][0])
+            raise ValueError(
+                f"train, valid, test: the split leaks: node {node} is there twice, want each node in one part"
+            )
+
+
+def check_link_split_of(graph: Graph, split: LinkSplit) -> None:
+    """Checks that a split is one of a graph: all edges are its edges, and no pair without a link is."""
+    arguments.instance("split", split, LinkSplit)
+    if graph.num_nodes != split.train.num_nodes:
+        raise ValueError(f"split: has {split.train.num_nodes} nodes, want those of graph: {graph.num_nodes}")
+    edges = _keys(graph.edges(), graph.num_nodes)
+    for name, pairs in {"train": split.train.edges(), **{name: getattr(split, name) for name in PARTS}}.items():
+        absent = name.endswith("neg")
+        pairs = pairs.to(graph.device)
+        wrong = torch.isin(_keys(pairs, graph.num_nodes), edges, invert=not absent)
+        if wrong.any():
+            low, high = pairs[wrong][0].tolist()
+            raise ValueError(
+                f"split: {name} has ({low}, {high}), which is {'an' if absent else 'no'} edge of graph, want a split "
+                "of this graph"
+            )
+
+
+def check_feature_split_of(graph: Graph, split: FeatureSplit) -> None:
+    """Checks that a split is one of a graph: the training features and the hidden entries together are its features."""
+    arguments.instance("split", split, FeatureSplit)
+    features, train = graph.features, split.train.features
+    if features.shape != train.shape:
+        raise ValueError(f"split: has features of shape {train.shape}, want those of graph: {features.shape}")
+    cells = [torch.stack([train.row, train.col], dim=1), split.valid_pos, split.test_pos]
+    keys = torch.cat([_keys(part.to(graph.device), features.shape[1]) for part in cells])
+    values = torch.cat([part.to(graph.device) for part in (train.values, split.valid_values, split.test_values)])
+    order = keys.argsort()
+    whole = features.row * features.shape[1] + features.col
+    if not torch.equal(keys[order], whole) or not torch.equal(values[order].to(features.dtype), features.values):
+        raise ValueError("split: its features and its hidden entries together are not the features of graph")
+
+
+def check_node_split_of(graph: Graph, known: torch.Tensor, split: NodeSplit) -> None:
+    """Checks that a split is one of a graph, whose nodes with a known label are ``known``, bool ``[n]``."""
+    arguments.instance("split", split, NodeSplit)
+    for name in ("train", "valid", "test"):
+        part = getattr(split, name).to(known.device)
+        if part.numel() and int(part[-1]) >= graph.num_nodes:
+            raise ValueError(f"split: {name} has node {int(part[-1])}, want 0 to {graph.num_nodes - 1}")
+        if not bool(known[part].all()):
+            raise ValueError(f"split: {name} has node {int(part[~known[part]][0])}, whose label is not known")
+
+
+def _refuse_leaks(split: Any, seen: torch.Tensor, width: int, words: tuple[str, str, str]) -> None:
+    """Checks that nothing is in two parts of a split.
+
+    Args:
+        seen: int64: the keys of what the training graph has, see :func:`_keys`.
+    """
+    things, present, wanted = words
+
+    def refuse(name: str, wrong: torch.Tensor, what: str) -> None:
+        if wrong.any():
+            first, second = getattr(split, name)[wrong][0].tolist()
+            raise ValueError(
+                f"{name}: the split leaks: {int(wrong.sum())} {things}, of which one is ({first}, {second}), are "
+                f"{what}; want {wanted}"
+            )
+
+    for name in ("valid_pos", "test_pos"):
+        held_out = _keys(getattr(split, name), width)
+        refuse(name, torch.isin(held_out, seen), "in the training graph or in another part")
+        different, counts = held_out.unique(return_counts=True)
+        refuse(name, torch.isin(held_out, different[counts > 1]), "held out twice")
+        seen = torch.cat([seen, held_out])
+    for name in ("valid_neg", "test_neg"):
+        refuse(name, torch.isin(_keys(getattr(split, name), width), seen), present)
+
+
+def _pairs(name: str, pairs: Any, graph: Graph) -> torch.Tensor:
+    """int64 ``[m, 2]``: pairs of different nodes, the smaller number first."""
+    found = arguments.integers(name, pairs, graph.device, below=graph.num_nodes)
+    if found.numel() == 0:
+        return found.new_empty(0, 2)
+    if found.ndim != 2 or found.shape[1] != 2:
+        raise ValueError(f"{name}: got shape {tuple(found.shape)}, want [number of pairs, 2]")
+    if (found[:, 0] == found[:, 1]).any():
+        raise ValueError(f"{name}: got a pair of a node with itself, want pairs of two nodes")
+    return found.sort(dim=1).values
+
+
+def _cells(name: str, cells: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
+    """int64 ``[m, 2]``: rows and columns of a matrix."""
+    found = arguments.integers(name, cells, device)
+    if found.numel() == 0:
+        return found.new_empty(0, 2)
+    if found.ndim != 2 or found.shape[1] != 2:
+        raise ValueError(f"{name}: got shape {tuple(found.shape)}, want [number of entries, 2]")
+    if found.min() < 0 or (found >= found.new_tensor(shape)).any():
+        raise ValueError(f"{name}: got numbers up to {found.max(dim=0).values.tolist()}, want a matrix {shape}'s")
+    return found
+
+
+def _values(name: str, values: Any, graph: Graph) -> torch.Tensor:
+    if not isinstance(values, torch.Tensor):
+        values = torch.from_numpy(np.array(arguments.array(name, values)))
+    arguments.dense(name, values)
+    arguments.constant(name, values)
+    if values.is_complex() or values.dtype == torch.bool:
+        raise TypeError(f"{name}: got {values.dtype}, want numbers")
+    return values.to(device=graph.device, dtype=graph.dtype)
+
+
+def _keys(pairs: torch.Tensor, width: int) -> torch.Tensor:
+    """int64 ``[m]``: a number for each pair; the second numbers are below ``width``."""
+    return pairs[:, 0] * width + pairs[:, 1]
