@@ -26,7 +26,7 @@ import torch
 from disk import largest_file
 
 import seegera_fast as sf
-from seegera_fast.command.files import read_graph
+from seegera_fast import Graph
 from seegera_fast.command.main import main
 from seegera_fast.command.output import OutputFolder
 from seegera_fast.support import atomic, plots, tensor_file

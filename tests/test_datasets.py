@@ -22,7 +22,7 @@ import torch
 import seegera_fast as sf
 from seegera_fast.command.main import main
 from seegera_fast.datasets import registry
-from seegera_fast.datasets.arrays import checked_csr
+from seegera_fast.tables.matrices import checked_csr
 from seegera_fast.datasets.download import download
 from seegera_fast.datasets.npz import KINDS
 from seegera_fast.datasets.planetoid import PARTS

@@ -14,7 +14,7 @@ from test_datasets import load_tiny, tiny_members, tiny_parts, write_npz, write_
 from test_properties_files import little_memory
 
 import seegera_fast as sf
-from seegera_fast.command.files import read_graph
+from seegera_fast import Graph
 
 EDGES = "0 1\n1 2\n2 3\n"
 MOST = 2**31 - 1

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from test_datasets import load_tiny, write_npz, write_planetoid
 
 import seegera_fast as sf
-from seegera_fast.command.files import read_graph
+from seegera_fast import Graph
 from seegera_fast.command.main import main
 from seegera_fast.experiments.trials import read_record
 from seegera_fast.training import TrainingConfig, train

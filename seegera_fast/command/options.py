@@ -17,7 +17,6 @@ from ..experiments.protocols import SPLIT_ARGUMENTS, TASKS
 from ..graph import Graph
 from ..support.hints import nearest
 from ..tasks.task import Task
-from .files import read_graph
 
 PROGRAM = "seegera-fast"
 # Exit statuses.
@@ -179,7 +178,7 @@ def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
     if options.data:
         graph = datasets.load(options.data, options.root, progress=not options.quiet)
     else:
-        graph = read_graph(options.edges, options.features, options.labels, weighted=weighted)
+        graph = Graph.from_table(options.edges, options.features, options.labels, weighted=weighted)
     return graph.to(options.device)
 
 
