@@ -113,11 +113,11 @@ def fingerprint(graph: Graph) -> dict[str, Any]:
         "number of edges": graph.num_edges,
         "number of features": graph.num_features,
         "dtype": str(graph.dtype),
-        **{name: _digest(tensors) for name, tensors in parts.items()},
+        **{name: digest(tensors) for name, tensors in parts.items()},
     }
 
 
-def _digest(tensors: tuple[torch.Tensor, ...]) -> str:
+def digest(tensors: tuple[torch.Tensor, ...]) -> str:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().numpy())

@@ -13,7 +13,7 @@ import torch
 
 from .entries import MOST_ROWS
 from .support.arguments import FLOATING as FLOATING
-from .support.arguments import array, dense, shown, whole
+from .support.arguments import array, dense, whole
 
 # Limits of is_far_beyond.
 MANY_NODES, NODES_PER_EDGE = 2 * 10**6, 10
@@ -73,17 +73,23 @@ def edges_to_coo(
     if edge_weight is None:
         weight = np.ones(index.shape[1])
     else:
-        weight = array("edge_weight", edge_weight).reshape(-1)
-        if weight.shape[0] != index.shape[1]:
-            raise ValueError(f"edge_weight: got {weight.shape[0]} weights, want one per edge: {index.shape[1]}")
-        if weight.dtype.kind not in "buif":
-            raise TypeError(f"edge_weight: got values of type {weight.dtype}, want real numbers")
-        weight = weight.astype(np.float64)
-        if not np.isfinite(weight).all():
-            raise ValueError("edge_weight: got NaN or infinity, want finite weights")
-        if weight.size and weight.min() < 0:
-            raise ValueError(f"edge_weight: got a negative weight ({weight.min()}), want weights of 0 and above")
+        weight = edge_weights("edge_weight", edge_weight, index.shape[1])
     return matrix_of_edges(*index, weight, num_nodes)
+
+
+def edge_weights(name: str, weights: Any, num_edges: int) -> np.ndarray:
+    """Checks for a weight of 0 and above per edge: float64 ``[E]``."""
+    weight = array(name, weights).reshape(-1)
+    if weight.shape[0] != num_edges:
+        raise ValueError(f"{name}: got {weight.shape[0]} weights, want one per edge: {num_edges}")
+    if weight.dtype.kind not in "buif":
+        raise TypeError(f"{name}: got values of type {weight.dtype}, want real numbers")
+    weight = weight.astype(np.float64)
+    if not np.isfinite(weight).all():
+        raise ValueError(f"{name}: got NaN or infinity, want finite weights")
+    if weight.size and weight.min() < 0:
+        raise ValueError(f"{name}: got a negative weight ({weight.min()}), want weights of 0 and above")
+    return weight
 
 
 def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> scipy.sparse.coo_matrix:
@@ -110,17 +116,37 @@ def is_far_beyond(node: int, num_edges: int) -> bool:
 
 
 def simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:
-    """Removes self-loops and zeros and adds up duplicates. Without ``weighted`` all weights become 1."""
-    used = (coo.row != coo.col) & (coo.data != 0)
+    """Removes self-loops and adds up duplicates. Without ``weighted`` all weights become 1, also those of 0."""
+    used = coo.row != coo.col
+    if weighted:
+        used &= coo.data != 0
     row, col, data = coo.row[used], coo.col[used], coo.data[used]
     if not weighted and data.size and (data != 1).any():
-        warn_outside("adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them")
+        zeros = int((data == 0).sum())
+        if zeros:
+            warn_outside(
+                f"adjacency: got stored entries of weight 0, which count as edges: {zeros}; weighted=True drops them"
+            )
+        if ((data != 0) & (data != 1)).any():
+            warn_outside("adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them")
         data = np.ones_like(data)
     csr = scipy.sparse.csr_matrix((data, (row.astype(np.int64), col.astype(np.int64))), shape=coo.shape)
     csr.sum_duplicates()
     if not weighted:
         csr.data[:] = 1
     return csr
+
+
+def warn_of_lost_edges(coo: scipy.sparse.coo_matrix, num_edges: int, dtype: torch.dtype) -> None:
+    """Warns if entries of a matrix have made fewer edges than there are pairs of nodes among them."""
+    apart = coo.row != coo.col
+    row, col = coo.row[apart].astype(np.int64), coo.col[apart].astype(np.int64)
+    lost = np.unique(np.minimum(row, col) * coo.shape[0] + np.maximum(row, col)).size - num_edges
+    if lost:
+        warn_outside(
+            f"adjacency: got edges of weight 0 (in {dtype}), which vanish with weighted=True: {lost}; want weights "
+            "above 0, or weighted=False"
+        )
 
 
 def symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
@@ -155,13 +181,6 @@ def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
         raise ValueError(f"{name}: got {mask.dtype} {tuple(mask.shape)}, want torch.bool ({num_nodes},)")
     # An array may run backwards or be read-only, which torch doesn't take.
     return mask.clone() if isinstance(mask, torch.Tensor) else torch.from_numpy(mask.copy())
-
-
-def node_attribute(g: Any, node: Any, key: str, argument: str) -> Any:
-    """An attribute of a node of a networkx graph."""
-    if key not in g.nodes[node]:
-        raise ValueError(f"{argument}: node {node!r} has no attribute {shown(key)}")
-    return g.nodes[node][key]
 
 
 def warn_outside(message: str) -> None:

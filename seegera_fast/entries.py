@@ -179,7 +179,10 @@ def coo_of_compressed(
     if data.ndim == 3:
         row = block[0] * row[:, None, None] + np.arange(block[0], dtype=row.dtype)[:, None]
         col = block[1] * col[:, None, None] + np.arange(block[1], dtype=col.dtype)
-        row, col = (part.ravel() for part in np.broadcast_arrays(row, col))
+        # The zeros in blocks are only what fills them up.
+        filled = data != 0
+        row, col = (part[filled] for part in np.broadcast_arrays(row, col))
+        data = data[filled]
     return _finite(scipy.sparse.coo_matrix((data.ravel(), (row, col)), shape=shape), name)
 
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import scipy.sparse
 import torch
 
-from .convert import (
-    boolean_mask,
-    edges_to_coo,
-    node_attribute,
-    simple,
-    symmetric,
-)
+from . import networks, pyg
+from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost_edges
 from .entries import to_coo
 from .labels import class_labels, node_names
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
-from .tables import Reading, parts_of_graph
+from .tables import FromTable
 
 
-class Graph(Keeping):
+class Graph(Keeping, FromTable):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
@@ -36,7 +30,8 @@ class Graph(Keeping):
         labels: class of each node: integers ``[n]`` (negative or NaN: unknown), words (None, NaN or "": unknown), or a
             row of scores or a one-hot row per node (zeros: unknown). Words become numbers in their sorted order, and
             :attr:`classes` keeps them. A row with several largest scores, as multi-hot rows have, is refused.
-        weighted: keep edge weights in the propagation matrix. Otherwise all edges count 1, with a warning if the input
+        weighted: keep edge weights in the propagation matrix, where an edge of weight 0 vanishes, with a warning.
+            Otherwise all edges count 1, also those of weight 0 that a sparse matrix stores, with a warning if the input
             has other weights. The link targets are 0 and 1 either way.
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
         name: name of the graph in messages and files.
@@ -66,6 +61,9 @@ class Graph(Keeping):
         >>> graph.edges().tolist()
         [[0, 1], [1, 2]]
     """
+
+    # Why there are no labels, for a message.
+    unlabelled: str | None = None
 
     @lasting
     def __init__(
@@ -110,6 +108,8 @@ class Graph(Keeping):
         weighted_adjacency = matrix_of_csr(weights, "adjacency", dtype, hollow=True).to(device=device)
         self._weights: torch.Tensor | None = weighted_adjacency.values if weighted else None
         self.adjacency = weighted_adjacency.with_ones()
+        if weighted:
+            warn_of_lost_edges(coo, self.num_edges, dtype)
         self.features = feature_matrix
         self.labels, self.classes = class_labels(labels, num_nodes)
         self.nodes = node_names(nodes, num_nodes)
@@ -159,100 +159,35 @@ class Graph(Keeping):
         return cls(adjacency, features, labels, **options)
 
     @classmethod
-    def from_table(
+    def from_pyg(
         cls,
-        edges: Any,
-        features: Any = None,
-        labels: Any = None,
+        data: Any,
         *,
-        source: str | int | None = None,
-        target: str | int | None = None,
-        weight: str | int | None = None,
-        time: str | int | None = None,
-        node: str | int | None = None,
-        label: str | int | None = None,
-        categories: Collection[str | int] = (),
-        names: bool | None = None,
-        header: bool | None = None,
-        separator: str | None = None,
-        encoding: str | None = None,
-        comments: str = "#%",
-        weighted: bool | None = None,
+        features: Any = pyg.FEATURES,
+        labels: Any = pyg.LABELS,
+        split: int | None = None,
         **options: Any,
     ) -> Graph:
-        """Makes a graph from tables of edges, of features and of labels, whose nodes may have names.
+        """A graph from a ``torch_geometric.data.Data``: its edges, x, y, and the masks that it has.
 
-        A table is a file or in memory. A file is text (CSV, TSV, or split at blanks; plain or ``.gz``), Parquet or
-        Arrow (with pyarrow). In memory it is a data frame of pandas, polars or pyarrow, a mapping of columns, or an
-        array. Rows without names may also be ``.npy``, ``.npz`` (SciPy) or any matrix, and an adjacency ``.npz``.
-
-        Each row of ``edges`` is an edge. One direction is enough; an edge that is there several times counts once, with
-        the largest of its weights and the first of its times. A third column of a text without a header is the weight.
-        The nodes are all names in the three tables: integers ascend, words are sorted, and :attr:`nodes` keeps them.
-        A node without a row of features has zeros, one without a label is unknown; a warning counts either.
-
-        The nodes have no names where they are numbered from 0: all in ``edges`` are integers from 0 on, and rows of
-        features and labels have no names.
+        The edges are in ``edge_index``, which may be an ``EdgeIndex``, or in ``adj_t`` or ``adj``: a matrix of torch,
+        dense or sparse, or of torch_sparse. With ``weighted=True`` the weights are in ``edge_weight``, or in
+        ``edge_attr`` if it is one column.
 
         Args:
-            edges: two columns of names, which are words or integers.
-            features: a row of numbers per node, with its name in the first column. A text without a header whose
-                columns are all numbers has no names where the nodes are numbered from 0. None: the identity.
-            labels: the same with one integer or word per node (negative or empty: unknown), or one column without
-                names. None: no labels.
-            source, target, weight, time: columns of ``edges``, by their name or their number from 0. None: the first,
-                the second, the one that is called "weight", and none. Times are numbers or dates (ISO 8601; as
-                seconds since 1970).
-            node, label: the column of the names, and that of the labels. None: the first, and the one that is left or
-                is called "label" or "class". Features in the same table leave out the column ``label``.
-            categories: columns of words among the features: each word becomes a feature of 0 and 1.
-            names: True: nodes have names. False: they are numbers from 0. None: as above.
-            header: whether the first line of a text has the names of columns. None: as it looks (its fields are words
-                above numbers, or usual names of columns, or names that another argument gives).
-            separator: "," or ";" or a tab or " " (blanks). None: as in the first line.
-            encoding: of text. None: UTF-8.
-            comments: letters with which lines of comment start.
-            weighted: None: whether ``weight`` is given.
-            options: further arguments of :class:`Graph`. The default name is that of the file of edges.
+            data: one graph with one kind of nodes. A ``Batch`` is taken for one graph.
+            features: name of an attribute, or a matrix. None: the identity, as if there is no x.
+            labels: name of an attribute, or labels. None: no labels. If y is not one class per node, as in regression
+                or where it belongs to the graph, the graph has no labels, with a warning.
+            split: of masks ``[n, splits]``, the number of the split to take. None: such masks are left out, with a
+                warning.
+            options: further arguments of :class:`Graph`.
 
         Raises:
-            OSError: a file can't be read.
-            ImportError: a Parquet or Arrow file, and pyarrow is not installed.
-            TypeError, ValueError: an argument or a table is wrong; the message names the file and the line.
-
-        Example:
-            >>> import seegera_fast as sf
-            >>> graph = sf.Graph.from_table({"from": ["Ann", "Bob"], "to": ["Bob", "Eve"]}, name="friends")
-            >>> graph
-            Graph('friends': 3 nodes, 2 edges, 3 features, torch.float32, cpu)
-            >>> graph.nodes[graph.edges()].tolist()
-            [['Ann', 'Bob'], ['Bob', 'Eve']]
-        """
-        reading = Reading(
-            source=source,
-            target=target,
-            weight=weight,
-            time=time,
-            node=node,
-            label=label,
-            categories=categories,
-            names=names,
-            header=header,
-            separator=separator,
-            encoding=encoding,
-            comments=comments,
-            weighted=weight is not None if weighted is None else weighted,
-        ).checked()
-        parts = parts_of_graph(edges, features, labels, reading)
-        options = {"name": parts.name, "nodes": parts.nodes, "weighted": reading.weighted, **options}
-        with parts.named_errors():
-            graph = cls(parts.adjacency, parts.features, parts.labels, **options)
-        graph.edge_times = None if parts.edge_times is None else torch.from_numpy(parts.edge_times).to(graph.device)
-        return graph
-
-    @classmethod
-    def from_pyg(cls, data: Any, **options: Any) -> Graph:
-        """A graph from a ``torch_geometric.data.Data``: edge_index, x, y, edge_weight and the masks that it has.
+            TypeError: another kind of data, such as a ``HeteroData``, a ``TemporalData`` or a list; the message says
+                what to do.
+            ValueError: no edges, a wrong shape or size, several weights per edge, several classes per node, or a part
+                of a link split, for which there is :meth:`seegera_fast.tasks.LinkSplit.from_pyg`.
 
         Example:
             >>> import torch
@@ -262,52 +197,63 @@ class Graph(Keeping):
             >>> sf.Graph.from_pyg(data, name="path")
             Graph('path': 3 nodes, 2 edges, 4 features, torch.float32, cpu)
         """
-        for attribute in ("edge_index", "num_nodes"):
-            if not hasattr(data, attribute):
-                raise TypeError(
-                    f"data: got {type(data).__name__} without {attribute}, want a torch_geometric.data.Data"
-                )
-        masks = {
-            key: getattr(data, attribute)
-            for key, attribute in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask"))
-            if getattr(data, attribute, None) is not None and getattr(data, attribute).ndim == 1
-        }
-        return cls.from_edge_index(
-            data.edge_index,
-            getattr(data, "x", None),
-            data.num_nodes,
-            getattr(data, "y", None),
-            edge_weight=getattr(data, "edge_weight", None),
-            **{"masks": masks, **options},
-        )
+        pyg.check_data(data)
+        pyg.check_unsplit(data)
+        adjacency = pyg.adjacency_of_data(data, arguments.flag("weighted", options.get("weighted", False)))
+        missing = "labels=None"
+        if isinstance(features, str):
+            features = pyg.features_of_data(data, features)
+        if isinstance(labels, str):
+            labels, missing = pyg.labels_of_data(data, labels, adjacency.shape[0])
+        if "masks" not in options:
+            options["masks"] = pyg.masks_of_data(data, split)
+        elif split is not None:
+            raise ValueError(f"split: got {arguments.shown(split)}, want None where masks are given")
+        graph = cls(adjacency, features, labels, **options)
+        graph.unlabelled = missing if graph.labels is None else None
+        return graph
 
     @classmethod
-    def from_networkx(cls, g: Any, features: Any = None, labels: Any = None, **options: Any) -> Graph:
+    def from_networkx(
+        cls, g: Any, features: Any = None, labels: Any = None, *, weight: str | None = networks.WEIGHT, **options: Any
+    ) -> Graph:
         """Makes a graph from a ``networkx`` graph, with the nodes in the order of ``g.nodes``.
 
-        The weights of parallel edges are added up.
+        The weights of parallel edges are added up. The nodes keep their names if all of them are integers or all are
+        strings; else they are called what ``str`` makes of them, if that tells them apart.
 
         Args:
-            features: a matrix with a row per node, or the name of a node attribute that holds a vector.
-            labels: one per node, or the name of a node attribute.
+            features: a matrix with a row per node, or the name of a node attribute that holds a number or a vector.
+            labels: one per node, or the name of a node attribute that holds integers or words.
+            weight: name of the edge attribute that holds weights, which are used with ``weighted=True``; an edge
+                without it weighs 1. None: all edges do.
+            options: further arguments of :class:`Graph`.
+
+        Raises:
+            TypeError: not a graph of networkx, or weights, features or labels of a wrong kind.
+            ValueError: no nodes, an attribute that is not there, or weights, features or labels of wrong values.
 
         Example:
             >>> import networkx
             >>> import seegera_fast as sf
-            >>> sf.Graph.from_networkx(networkx.path_graph(3), name="path")
-            Graph('path': 3 nodes, 2 edges, 3 features, torch.float32, cpu)
+            >>> graph = sf.Graph.from_networkx(networkx.karate_club_graph(), labels="club", weighted=True)
+            >>> graph
+            Graph('graph': 34 nodes, 78 edges, 34 features, torch.float32, cpu)
+            >>> graph.classes
+            ('Mr. Hi', 'Officer')
         """
         import networkx
 
         if not isinstance(g, networkx.Graph):
             raise TypeError(f"g: got {arguments.shown(g)}, want a networkx.Graph")
-        if isinstance(features, str):
-            features = np.asarray([node_attribute(g, node, features, "features") for node in g.nodes])
-        if isinstance(labels, str):
-            labels = np.asarray([node_attribute(g, node, labels, "labels") for node in g.nodes])
         if g.number_of_nodes() == 0:
             raise ValueError("g: got a graph without nodes, want at least one")
-        return cls(networkx.to_scipy_sparse_array(g, nodelist=list(g.nodes)), features, labels, **options)
+        if isinstance(features, str):
+            features = networks.column(networks.node_attribute(g, features, "features"))
+        if isinstance(labels, str):
+            labels = networks.node_attribute(g, labels, "labels")
+        options = {"nodes": networks.names_of_nodes(g), **options}
+        return cls(networks.adjacency_of_network(g, weight), features, labels, **options)
 
     @property
     def num_nodes(self) -> int:

@@ -26,6 +26,7 @@ BAD_INPUT, FAILED_TRAINING, UNFINISHED, IN_USE, UNWRITTEN, INTERRUPTED, BROKEN_P
 OPTION_OF_FIELD = {
     **{name: f"--{name}" for name in ("preset", "variant", "seed", "epochs")},
     **dict.fromkeys(SPLIT_ARGUMENTS, "--split"),
+    "sides": "--bipartite",
     "progress": "--quiet",
     "checkpoint": "--checkpoint-every",
 }

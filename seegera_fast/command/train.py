@@ -106,6 +106,13 @@ def add_train(commands: Any) -> Parser:
         metavar="SPLIT",
         help=f"paper or released ({splits}), or two shares such as 0.1,0.2 ({shares}). Default: paper",
     )
+    run.add_argument(
+        "--bipartite",
+        action="store_const",
+        const="auto",
+        dest="sides",
+        help="with --task link: the graph has two sides, and pairs without a link are drawn across them",
+    )
     run.add_argument("--epochs", type=int, metavar="N", help="at most so many epochs. Default: the preset's")
     run.add_argument(
         "--checkpoint-every",
@@ -179,6 +186,7 @@ def _train(options: argparse.Namespace) -> int:
             best_epoch=result.best_epoch,
             embedding=embedding,
             labels=None if graph.labels is None else graph.labels.cpu().numpy(),
+            classes=graph.classes,
         )
         folder.write({PICTURE: lambda file: file.write(picture.getvalue())})
     print(heading)
@@ -214,6 +222,10 @@ def _run_fields(options: argparse.Namespace) -> dict[str, Any]:
     fields = dict(options.fields)
     if options.epochs is not None:
         fields["epochs"] = options.epochs
+    if options.sides is not None:
+        if options.task != "link":
+            raise ValueError(f"--bipartite goes with --task link, got --task {options.task}")
+        fields["sides"] = options.sides
     return {**fields, **TASKS[options.task].arguments(options.split)}
 
 
@@ -246,6 +258,7 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
             "features": graph.num_features,
             "nonzero_features": graph.features.nnz,
             "classes": None if graph.labels is None else int(graph.labels[graph.labels >= 0].unique().numel()),
+            "class_names": graph.classes,
         },
         "configuration": result.fields,
         "machine": {**machine(options.device), "backend": options.backend or "auto"},

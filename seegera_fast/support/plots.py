@@ -28,6 +28,7 @@ def save_picture(
     best_epoch: int | None,
     embedding: np.ndarray,
     labels: np.ndarray | None = None,
+    classes: Sequence[str] | None = None,
     seed: int = 0,
 ) -> None:
     """Draws loss and validation scores over epochs on the left, the embedding on the right, as PNG (2,400 x 1,200).
@@ -40,6 +41,7 @@ def save_picture(
         best_epoch: the epoch to mark; None: no mark.
         embedding: float ``[n, d]``. If there are more than 2,000 nodes, 2,000 random ones are drawn.
         labels: int64 ``[n]``, negative: unknown. None: all nodes get the same colour.
+        classes: the name of each label in the legend; None: its number.
         seed: seed of the random nodes and of t-SNE.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -50,7 +52,7 @@ def save_picture(
     figure.suptitle(f"{title}\n{scores}", fontsize=14)
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
     _draw_history(left, history, titles, best_epoch)
-    _draw_embedding(right.subplots(), embedding, labels, seed)
+    _draw_embedding(right.subplots(), embedding, labels, classes, seed)
     _save(figure, file)
 
 
@@ -217,7 +219,9 @@ def _draw_lines(axes: Any, history: Sequence[Mapping[str, Any]], names: Mapping[
             axes.plot(epochs, values, style, color=colour, linewidth=1.5, marker=marker, markersize=3, label=name)
 
 
-def _draw_embedding(axes: Any, embedding: np.ndarray, labels: np.ndarray | None, seed: int) -> None:
+def _draw_embedding(
+    axes: Any, embedding: np.ndarray, labels: np.ndarray | None, names: Sequence[str] | None, seed: int
+) -> None:
     nodes = embedding.shape[0]
     chosen = np.arange(nodes)
     if nodes > MOST_POINTS:
@@ -235,7 +239,7 @@ def _draw_embedding(axes: Any, embedding: np.ndarray, labels: np.ndarray | None,
             marker=MARKERS[kind // len(COLOURS) % len(MARKERS)],
             linewidths=0,
             alpha=0.85,
-            label="unknown" if label < 0 else str(label),
+            label="unknown" if label < 0 else str(label) if names is None else names[label],
         )
     if labels is not None and 1 < len(present) <= LONGEST_LEGEND:
         legend = axes.legend(title="class", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

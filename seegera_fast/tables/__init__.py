@@ -1,6 +1,5 @@
 """Tables of edges, features and labels, in files or in memory, whose nodes may have names."""
 
-from .join import Parts, parts_of_graph
-from .reading import Reading
+from .from_table import FromTable
 
-__all__ = ["Parts", "Reading", "parts_of_graph"]
+__all__ = ["FromTable"]

@@ -153,9 +153,8 @@ def read_edges(table: TextFile | ColumnTable, columns: dict[str, Any], reading: 
             weights = [*(np.ones(len(piece)) for piece in lines[:-1]), weights[-1]]
     found, codes = names.finish()
     ends = [np.concatenate(codes[k::2]) if codes else np.empty(0, np.int32) for k in (0, 1)]
-    edges = Edges(
-        table, found, tuple(ends), *(np.concatenate(part) if part else None for part in (weights, times)), lines
-    )
+    weight, time = (np.concatenate(part) if part else None for part in (weights, times))
+    edges = Edges(table, found, tuple(ends), weight, time, lines)
     if places.undecided:
         edges = _decide(edges)
     if not edges.ends[0].size:
@@ -206,7 +205,7 @@ def _decide(edges: Edges) -> Edges:
         return edges
     others = [name for number, name in enumerate(edges.names) if number not in first]
     if not all(map(is_integer, others)):
-        if degrees.mean() >= 2:
+        if degrees.sum() - 2 >= 2 * len(others):
             warn_outside(
                 f"{edges.place(0)}: got {' '.join(edges.names[name] for name in first)!r}, which is read as an edge, "
                 "though no other line has these names; header=True if they are names of columns"

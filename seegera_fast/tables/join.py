@@ -304,20 +304,14 @@ def _compare(edges: Edges, rows: Rows, at: np.ndarray, in_edges: np.ndarray, nod
     if alone.any():
         first = int(alone.argmax())
         warn_outside(
-            f"{rows.table.place(rows.lines[first])}: {_counted(alone)} of {other}, the first of them "
-            f"{short(rows.names[first])}, not in {path}: nodes without edges"
+            f"{rows.table.place(rows.lines[first])}: {counted(alone, 'name')} not in {path}, such as "
+            f"{short(rows.names[first])}: nodes without edges"
         )
     missing = in_edges.copy()
     missing[at] = False
     if missing.any():
-        warn_outside(
-            f"{path}: {_counted(missing)}, the first of them {short(str(nodes[missing.argmax()]))}, not in {other}: "
-            f"their {what}"
-        )
-
-
-def _counted(mask: np.ndarray) -> str:
-    return f"{mask.sum()} of {mask.size} names"
+        first = short(str(nodes[missing.argmax()]))
+        warn_outside(f"{path}: {counted(missing, 'name')} not in {other}, such as {first}: their {what}")
 
 
 def _placed(values: Any, at: np.ndarray, nodes: int) -> Any:
@@ -336,6 +330,12 @@ def _labels(values: np.ndarray, at: np.ndarray, nodes: int) -> np.ndarray:
     return out
 
 
+def counted(mask: np.ndarray, noun: str) -> str:
+    """How many a mask chooses: "1 name is", "2 names are"."""
+    count = int(np.count_nonzero(mask))
+    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"
+
+
 # Edges.
 
 
@@ -345,7 +345,7 @@ def _adjacency(
     """The symmetric adjacency, each edge with the largest of its weights, and the first time of each edge."""
     loops = source == target
     if loops.any():
-        warn_outside(f"{edges.table.path}: {np.count_nonzero(loops)} edges from a node to itself are left out")
+        warn_outside(f"{edges.table.path}: {counted(loops, 'edge')} from a node to itself, and left out")
     weights, times = edges.weights, edges.times
     used = ~loops if weights is None else ~loops & (weights > 0)
     key = np.minimum(source, target).astype(np.int64)

@@ -1,8 +1,8 @@
 """Text files with one record per line: how a line is split into fields.
 
 A file is one of numbers as long as each line is. Commas and blanks then part the fields, both alike, and ``#`` starts a
-comment anywhere in a line. In any other file one separator parts the fields: that of the first record, which is a tab, a
-comma or a semicolon if it has one, else blanks.
+comment anywhere in a line. In any other file one separator parts the fields: that of the first record, which is a tab,
+a comma or a semicolon if it has one, else blanks.
 """
 
 from __future__ import annotations

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ..checkpoint import Checkpoint
+from ..checkpoint import Checkpoint, digest
 from ..graph import Graph
 from ..scores import pair_products
+from ..support import arguments
 from ..training import require_finite
 from .common import run
-from .splits import split_links
+from .sides import AUTO
+from .splits import LinkSplit, check_split_of, split_links
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
@@ -40,6 +42,8 @@ def link_prediction(
     valid: float = 0.2,
     test: float = 0.1,
     *,
+    sides: str | None = None,
+    split: LinkSplit | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
     **fields: Any,
@@ -55,6 +59,10 @@ def link_prediction(
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
         seed: seed of the split, the initial weights and all draws.
         valid, test: shares of the links, see :func:`split_links`.
+        sides: "auto": the graph is bipartite, and the pairs without a link are drawn across its two sides, see
+            :func:`split_links`. None: they are pairs of any nodes.
+        split: a split of the graph, which replaces the one that would be drawn. Sides that you know are given so:
+            ``split=split_links(graph, sides=[0, 0, 1])``.
         progress: show a bar on stderr, if that is a terminal.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
@@ -76,13 +84,25 @@ def link_prediction(
         >>> result.model.embed().shape
         torch.Size([1797, 16])
     """
-    arguments = {"valid": valid, "test": test}
-    return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)
+    given = {"valid": valid, "test": test, "sides": sides, "split": split}
+    return run(TASK, graph, preset, variant, seed, given, fields, progress=progress, checkpoint=checkpoint)
 
 
-def _split(graph: Graph, seed: int, valid: float, test: float) -> HeldOut:
-    split = split_links(graph, valid, test, seed)
-    return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), {"valid": valid, "test": test})
+def _split(graph: Graph, seed: int, valid: float, test: float, sides: str | None, split: LinkSplit | None) -> HeldOut:
+    if sides is not None:
+        arguments.choice("sides", sides, (AUTO,))
+    if split is None:
+        split = split_links(graph, valid, test, seed, sides=sides)
+        used: dict[str, Any] = {"valid": valid, "test": test}
+        # Runs of graphs that are not bipartite keep the fields that they had.
+        used |= {} if sides is None else {"sides": sides}
+        return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), used)
+    check_split_of(graph, split)
+    if sides is not None:
+        raise ValueError(f"sides: got {sides!r}, want None where split is given")
+    train = graph.with_edges(split.train.edges())
+    parts = (train.edges(), split.valid_pos, split.valid_neg, split.test_pos, split.test_neg)
+    return HeldOut(replace(split, train=train), train, bool(split.valid_pos.shape[0]), {"split": digest(parts)})
 
 
 def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:
