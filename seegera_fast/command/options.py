@@ -17,6 +17,7 @@ from ..experiments.protocols import SPLIT_ARGUMENTS, TASKS
 from ..graph import Graph
 from ..support.hints import nearest
 from ..tasks.task import Task
+from .table_options import TABLE_OPTIONS, add_table_options, given_table_options
 
 PROGRAM = "seegera-fast"
 # Exit statuses.
@@ -147,31 +148,33 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--edges",
         type=Path,
         metavar="FILE",
-        help="text with two node numbers a line, counted from 0, and optionally a weight, split at commas or blanks, "
-        "comments after #, of an edge that is there several times the largest weight counts; or .npz, a square matrix "
-        "from scipy.sparse.save_npz. Nodes without edges are counted by features, labels or a matrix",
+        help="a table with the names of two nodes a row, and optionally a weight: text (CSV, TSV, blanks; plain or .gz), "
+        "Parquet or Arrow; of an edge that is there several times the largest weight counts. Or .npz, a square matrix "
+        "from scipy.sparse.save_npz",
     )
     group.add_argument("--root", type=Path, metavar="DIR", help="with --data: folder of the data sets")
     group.add_argument(
         "--features",
         type=Path,
         metavar="FILE",
-        help="with --edges: a row per node, .npz (scipy.sparse.save_npz), .npy, or text with a line per node. Default: "
-        "the identity",
+        help="with --edges: a table with a row per node, the name in the first column; or without names, for nodes that "
+        "are numbered from 0, text, .npz (scipy.sparse.save_npz) or .npy. Default: the identity",
     )
     group.add_argument(
-        "--labels", type=Path, metavar="FILE", help="with --edges: an integer per node, .npy, or text with one a line"
+        "--labels", type=Path, metavar="FILE", help="with --edges: the same with an integer or a word per node; or .npy"
     )
     group.add_argument("--weighted", action="store_true", help="with --edges: keep the edge weights in propagation")
+    add_table_options(parser)
 
 
 def check_graph_options(options: argparse.Namespace) -> None:
     """Refuses options for files together with a data set's name, and the other way round."""
     source, other = ("--data", "--edges") if options.data else ("--edges", "--data")
-    names = ("features", "labels", "weighted") if options.data else ("root",)
+    names = ("features", "labels", "weighted", *TABLE_OPTIONS) if options.data else ("root",)
     for name in names:
-        if getattr(options, name):
+        if getattr(options, name) not in (None, False):
             raise ValueError(f"--{name} goes with {other}, got {source}")
+    options.weighted |= options.weight is not None
 
 
 def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
@@ -179,7 +182,8 @@ def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
     if options.data:
         graph = datasets.load(options.data, options.root, progress=not options.quiet)
     else:
-        graph = Graph.from_table(options.edges, options.features, options.labels, weighted=weighted)
+        tables = given_table_options(options)
+        graph = Graph.from_table(options.edges, options.features, options.labels, weighted=weighted, **tables)
     return graph.to(options.device)
 
 

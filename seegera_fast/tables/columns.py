@@ -185,11 +185,13 @@ def table_of(name: str, value: Any, want: str) -> ColumnTable:
     if hasattr(value, "column_names") and hasattr(value, "to_batches"):  # pyarrow
         header = [str(column) for column in value.column_names]
         return _of_columns(name, header, lambda place: value.column(place).to_numpy(), want)
-    if hasattr(value, "columns") and hasattr(value, "dtypes"):
+    if hasattr(value, "columns") and hasattr(value, "dtypes") and not hasattr(value, "collect"):
         if hasattr(value, "iloc"):  # pandas; an index with a name is a column
             value = value.reset_index() if any(level is not None for level in value.index.names) else value
             return _of_columns(name, list(map(str, value.columns)), lambda k: value.iloc[:, k].to_numpy(), want)
         return _of_columns(name, list(value.columns), lambda k: value[value.columns[k]].to_numpy(), want)
+    if hasattr(value, "collect_schema"):
+        raise TypeError(f"{name}: got {shown(value)}, want a data frame: call its collect()")
     if isinstance(value, np.ndarray) and value.dtype.names:
         return _of_columns(name, list(value.dtype.names), lambda k: value[value.dtype.names[k]], want)
     if isinstance(value, dict):

@@ -80,11 +80,14 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
         names = not _are_numbers(found)
     if isinstance(found.table, TextFile) and found.table.comments_inside:
         warn_outside(
-            f"{found.table.path}: {found.table.comments_inside} lines below the first edge count as comments, because "
-            f"they start with {' or '.join(reading.comments)}; a name that does so needs quotes, or comments=''"
+            f"{found.table.path}: lines that start with {' or '.join(reading.comments)} are comments, also below the "
+            f"first edge ({found.table.comments_inside:,} there); a name that does so needs quotes, or comments=''"
         )
     feature_rows, label_rows = (_read(argument, opened, names, reading) for argument, opened in rows.items())
-    parts = (_named if names else _numbered)(found, feature_rows, label_rows)
+    if names:
+        parts = _named(found, feature_rows, label_rows)
+    else:
+        parts = _numbered(found, feature_rows, label_rows, reading.names is False)
     parts.places["adjacency"] = str(found.table.path)
     return _titled(parts, edges)
 
@@ -188,8 +191,12 @@ def _places(features: Rows | None, labels: Rows | None) -> dict[str, str]:
 # Nodes without names.
 
 
-def _numbered(edges: Edges, features: Rows | None, labels: Rows | None) -> Parts:
-    """The parts of a graph whose nodes are numbered from 0, with a row of features and of labels for each."""
+def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, stated: bool) -> Parts:
+    """The parts of a graph whose nodes are numbered from 0, with a row of features and of labels for each.
+
+    Args:
+        stated: whether the caller says that the nodes are numbers.
+    """
     words = np.array([not DIGITS.fullmatch(name) or int(name) >= 2**63 for name in edges.names])
     if words.any():
         raise edges.wrong(edges.first_with(words), EDGE)
@@ -204,7 +211,7 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None) -> Parts
                 "from 0 without such gaps: names=True, or features or labels with a row per node"
             )
         nodes = highest + 1
-        if np.unique(number).size < nodes:
+        if not stated and np.unique(number).size < nodes:
             warn_outside(
                 f"{edges.table.path}: {nodes - np.unique(number).size} of the numbers from 0 to {highest} have no "
                 "edges, and are nodes without edges; names=True if the nodes are only those in the table"
@@ -216,7 +223,7 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None) -> Parts
             raise ValueError(
                 f"{place}: got node {highest}, but {counted.path} has {nodes} rows: want 0 to {nodes - 1}{hint}"
             )
-        if lowest > 0:
+        if lowest > 0 and not stated:
             warn_outside(
                 f"{edges.table.path}: the smallest node is {lowest}, so that the nodes before it have no edges: node i "
                 f"is row i of {counted.path}, from 0 on"
@@ -353,7 +360,9 @@ def _adjacency(
     key += np.maximum(source, target)
     key, weights, times = key[used], *(None if part is None else part[used] for part in (weights, times))
     if weights is None and times is None:
-        key = np.unique(key)
+        # np.unique keeps a table of hashes, which takes ten times as long.
+        key.sort()
+        key = key[np.diff(key, prepend=-1) != 0]
     else:
         order = np.argsort(key, kind="stable")
         key = key[order]

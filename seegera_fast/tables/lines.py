@@ -34,14 +34,16 @@ MARKS = {
 }
 CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n")
 MARK = "\ufeff"
+NUMERIC = b"0123456789.eE+-, \t\n"
 
 
-def texts(path: Path, encoding: str | None, want: str) -> Iterator[tuple[int, str]]:
+def texts(path: Path, encoding: str | None, comments: str, want: str) -> Iterator[tuple[int, str]]:
     """Yields blocks of lines, each block with the number of its first line. Each line ends with a line feed.
 
     Args:
         path: the file, plain or compressed by gzip.
         encoding: None: UTF-8. A byte order mark at the start is skipped.
+        comments: the letters that start a comment, in which any bytes may stand.
         want: what a line should hold, for messages.
 
     Raises:
@@ -56,19 +58,34 @@ def texts(path: Path, encoding: str | None, want: str) -> Iterator[tuple[int, st
                 raise ValueError(f"{path}: {kind}, want text, plain or compressed by gzip (.gz)")
         file: IO[bytes] = gzip.GzipFile(fileobj=raw) if head.startswith(GZIP) else raw
         for content in _whole_lines(path, file, encoding):
-            try:
-                text = content.decode("utf-8")
-            except UnicodeDecodeError as error:
-                at = line + content[: error.start].count(b"\n")
-                raise ValueError(
-                    f"{path}, line {at}: is not a text file in UTF-8 (byte 0x{content[error.start]:02x}), want {want}; "
-                    "other encodings are stated, as in encoding='latin-1'"
-                ) from None
+            text = _decoded(path, line, content, comments, want)
             if line == 1:
                 text = text.removeprefix(MARK)
             _refuse_control(path, line, content, text, want)
             yield line, text
             line += text.count("\n")
+
+
+def _decoded(path: Path, line: int, content: bytes, comments: str, want: str) -> str:
+    """Decodes whole lines from UTF-8. In a comment, also one after numbers, other bytes are replaced."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        start = content.rfind(b"\n", 0, error.start) + 1
+        end = content.index(b"\n", error.start) + 1
+        before = content[start : error.start].partition(b"#")[0] if b"#" in content[start : error.start] else None
+        comment = content[start : start + 1].decode("latin-1") in comments or (
+            "#" in comments and before is not None and not before.translate(None, NUMERIC)
+        )
+        if not comment:
+            at = line + content.count(b"\n", 0, start)
+            raise ValueError(
+                f"{path}, line {at}: is not a text file in UTF-8 (byte "
+                f"0x{content[error.start]:02x}), want {want}; another encoding is stated, as in encoding='latin-1'"
+            ) from None
+        replaced = content[start:end].decode("utf-8", "replace")
+        rest = _decoded(path, line + content.count(b"\n", 0, end), content[end:], comments, want)
+        return content[:start].decode("utf-8") + replaced + rest
 
 
 def _whole_lines(path: Path, file: IO[bytes], encoding: str | None) -> Iterator[bytes]:

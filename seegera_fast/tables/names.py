@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 # With so many different names, and so many at once, pyarrow numbers them faster than a dictionary does.
-MANY, AT_ONCE = 2 * 10**5, 2**22
+MANY, AT_ONCE = 2 * 10**5, 2**23
 # An integer as it is written to a column of integers, or of numbers with a decimal point.
 INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0)?")
 EXACT = 2**53

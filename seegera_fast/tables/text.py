@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from ..support.hints import short
-from .lines import texts
+from .lines import NUMERIC, texts
 
 COMMENTS = "#%"
-NUMERIC = b"0123456789.eE+-, \t\n"
 NUMBERS = re.compile(r"[0-9.eE+\-, \t]*")
 SEPARATORS = ("\t", ",", ";")
 BLANKS = re.compile(r"[ \t\n]+")
@@ -95,7 +94,7 @@ class TextFile:
         self._numbers = None if separator is None else False
         # The first line that is split in another way if the file turns out not to be one of numbers.
         self._mixed = 0
-        self._blocks = self._split(texts(path, encoding, want))
+        self._blocks = self._split(texts(path, encoding, comments, want))
         self._head = next(self._blocks, None)
         if self._head is not None:
             self.first, self.first_line = self._head.record(0), self._head.lines[0]
