@@ -148,7 +148,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--edges",
         type=Path,
         metavar="FILE",
-        help="a table with the names of two nodes a row, and optionally a weight: text (CSV, TSV, blanks; plain or .gz), "
+        help="a table with the names of two nodes a row, and optionally a weight: text (CSV, TSV, blanks; also .gz), "
         "Parquet or Arrow; of an edge that is there several times the largest weight counts. Or .npz, a square matrix "
         "from scipy.sparse.save_npz",
     )
@@ -157,8 +157,8 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--features",
         type=Path,
         metavar="FILE",
-        help="with --edges: a table with a row per node, the name in the first column; or without names, for nodes that "
-        "are numbered from 0, text, .npz (scipy.sparse.save_npz) or .npy. Default: the identity",
+        help="with --edges: a table with a row per node, its name in the first column; or without names, for nodes "
+        "that are numbered from 0, text, .npz (scipy.sparse.save_npz) or .npy. Default: the identity",
     )
     group.add_argument(
         "--labels", type=Path, metavar="FILE", help="with --edges: the same with an integer or a word per node; or .npy"

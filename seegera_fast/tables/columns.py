@@ -169,11 +169,9 @@ def is_frame(value: Any) -> bool:
     """Whether a value has columns with names, or words as entries: a data frame, a mapping, or an array of objects."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype.names) or (value.ndim == 2 and value.dtype.kind in "OUT")
-    return (
-        isinstance(value, dict)
-        or hasattr(value, "column_names")
-        or (hasattr(value, "columns") and hasattr(value, "dtypes"))
-    )
+    if isinstance(value, dict) or hasattr(value, "collect_schema") or hasattr(value, "column_names"):
+        return True
+    return hasattr(value, "columns") and hasattr(value, "dtypes")
 
 
 def table_of(name: str, value: Any, want: str) -> ColumnTable:
@@ -182,16 +180,16 @@ def table_of(name: str, value: Any, want: str) -> ColumnTable:
     Raises:
         TypeError: it is none of these.
     """
+    if hasattr(value, "collect_schema") and not hasattr(value, "to_numpy"):  # a lazy frame of polars
+        raise TypeError(f"{name}: got {shown(value)}, want a data frame: call its collect()")
     if hasattr(value, "column_names") and hasattr(value, "to_batches"):  # pyarrow
         header = [str(column) for column in value.column_names]
         return _of_columns(name, header, lambda place: value.column(place).to_numpy(), want)
-    if hasattr(value, "columns") and hasattr(value, "dtypes") and not hasattr(value, "collect"):
+    if hasattr(value, "columns") and hasattr(value, "dtypes"):
         if hasattr(value, "iloc"):  # pandas; an index with a name is a column
             value = value.reset_index() if any(level is not None for level in value.index.names) else value
             return _of_columns(name, list(map(str, value.columns)), lambda k: value.iloc[:, k].to_numpy(), want)
         return _of_columns(name, list(value.columns), lambda k: value[value.columns[k]].to_numpy(), want)
-    if hasattr(value, "collect_schema"):
-        raise TypeError(f"{name}: got {shown(value)}, want a data frame: call its collect()")
     if isinstance(value, np.ndarray) and value.dtype.names:
         return _of_columns(name, list(value.dtype.names), lambda k: value[value.dtype.names[k]], want)
     if isinstance(value, dict):

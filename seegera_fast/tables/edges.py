@@ -86,7 +86,7 @@ class _Places:
             for name in (WEIGHT, "time")
         )
         # A third column is the weight where no header says otherwise.
-        self.implied = self.weight is None and self.time is None and not self.header
+        self.implied = self.weight is None and self.time is None and not self.header and 2 not in self.ends
         if self.weight is None and self.header:
             known = [name.lower() for name in first]
             found = known.index(WEIGHT) if WEIGHT in known else None

@@ -83,7 +83,9 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
             f"{found.table.path}: lines that start with {' or '.join(reading.comments)} are comments, also below the "
             f"first edge ({found.table.comments_inside:,} there); a name that does so needs quotes, or comments=''"
         )
-    feature_rows, label_rows = (_read(argument, opened, names, reading) for argument, opened in rows.items())
+    feature_rows, label_rows = (
+        _read(argument, opened, names, found.names, reading) for argument, opened in rows.items()
+    )
     if names:
         parts = _named(found, feature_rows, label_rows)
     else:
@@ -146,10 +148,13 @@ def _are_numbers(edges: Edges) -> bool:
     return 0 in numbers and not is_far_beyond(max(numbers), edges.ends[0].size)
 
 
-def _read(argument: str, opened: Rows | RowTable | None, names: bool, reading: Reading) -> Rows | None:
+def _read(
+    argument: str, opened: Rows | RowTable | None, names: bool, known: list[str], reading: Reading
+) -> Rows | None:
     if not isinstance(opened, RowTable):
         return opened
-    guessed, opened.named = opened.named is None, names
+    guessed = opened.named is None
+    opened.settle(names, known)
     if argument == "labels":
         return opened.labels(reading.label)
     rows = opened.features([reading.label] if isinstance(reading.label, str) else [], reading.categories)
@@ -173,7 +178,7 @@ def _of_adjacency(path: Path, rows: dict[str, Any], names: bool | None, reading:
         if getattr(reading, column) is not None:
             raise ValueError(f"{column}: got {shown(getattr(reading, column))}, but {path} has no columns")
     adjacency = read_sparse(path)
-    features, labels = (_read(argument, opened, False, reading) for argument, opened in rows.items())
+    features, labels = (_read(argument, opened, False, [], reading) for argument, opened in rows.items())
     parts = Parts(adjacency, _values(features), _values(labels), _places(features, labels))
     parts.places["adjacency"] = str(path)
     return parts
@@ -197,12 +202,13 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, stated: 
     Args:
         stated: whether the caller says that the nodes are numbers.
     """
+    counted = features or labels
     words = np.array([not DIGITS.fullmatch(name) or int(name) >= 2**63 for name in edges.names])
     if words.any():
-        raise edges.wrong(edges.first_with(words), EDGE)
+        reason = f", because {counted.path} has rows without names" if counted else ""
+        raise edges.wrong(edges.first_with(words), EDGE + reason)
     number = np.array([int(name) for name in edges.names], np.int64)
     highest, lowest = int(number.max()), int(number.min())
-    counted = features or labels
     place = edges.place(edges.first_with(number == highest))
     if counted is None:
         if is_far_beyond(highest, edges.ends[0].size):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ..convert import warn_outside
 from ..support.hints import short
 from .columns import ColumnTable
 from .edges import place_of
@@ -65,10 +66,13 @@ class RowTable:
         self.first = table.first if text else table.header
         if not self.first:
             raise ValueError(f"{table.path}: holds no rows, want {table.want} per line, a line per node")
-        self.header = not text and not table.unnamed
+        self.header, self._unsure = not text and not table.unnamed, False
         if text:
             said = any(isinstance(column, str) for column in stated)
             self.header = (said or _is_header(self.first, table.second)) if header is None else header
+            # Whether the first record may be names of columns or data, which the nodes of the edges tell.
+            plain = not any(map(is_number, self.first[1:])) and not _has_usual_names(self.first)
+            self._unsure = header is None and not said and plain and table.second is not None
         self.place = place_of(table, self.first, "node", node, 0)
         if names is not None or node is not None:
             self.named = names is not False
@@ -78,6 +82,24 @@ class RowTable:
             self.named = True
         else:
             self.named = None if text else False
+
+    def settle(self, named: bool, known: Collection[str]) -> None:
+        """Decides whether the rows have names, and whether the first one has names of columns.
+
+        Args:
+            known: the names of the nodes of the edges.
+        """
+        self.named = named
+        if not (self._unsure and named):
+            return
+        name, below = self.first[self.place], self.table.second[self.place]
+        header = name not in known and (self.header or below in known)
+        if header and not self.header:
+            warn_outside(
+                f"{self.table.place(self.table.first_line)}: got {short(' '.join(self.first))}, which is read as names of "
+                f"columns, because {short(name)} is not among the edges; header=False if it is a row"
+            )
+        self.header = header
 
     def features(self, without: Collection[str], categories: Collection[Any]) -> Rows:
         """Reads all columns but that of the names and those of the names ``without``, as features.
@@ -182,9 +204,13 @@ def _is_header(first: list[str], second: list[str] | None) -> bool:
     rest = first[1:] or first
     if any(map(is_number, rest)) or len({*first}) < len(first):
         return False
-    if len(first) > 1 and (first[0].lower() in NODES or first[1].lower() in CLASSES):
+    if _has_usual_names(first):
         return True
     return second is not None and any(map(is_number, second[1:] or second))
+
+
+def _has_usual_names(first: list[str]) -> bool:
+    return len(first) > 1 and (first[0].lower() in NODES or first[1].lower() in CLASSES)
 
 
 def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> np.ndarray:
