@@ -18,6 +18,8 @@ import seegera_fast as sf
 EDGES = "0 1\n1 2\n2 3\n"
 MOST = 2**31 - 1
 
+read_graph = sf.Graph.from_table
+
 
 @pytest.fixture
 def edges(tmp_path):
@@ -100,7 +102,7 @@ def test_array_files(edges, tmp_path, content, part):
         path = tmp_path / name
         path.write_bytes(content)
         files = (edges, path) if name == "features.npy" else (edges, None, path)
-        message = refused(lambda files=files: sf.Graph.from_table(*files), path, "NumPy array file")
+        message = refused(lambda files=files: read_graph(*files), path, "NumPy array file")
         assert part in message or "want integers" in message
 
 
@@ -122,7 +124,7 @@ def test_archives_with_such_members(tmp_path, member, content, part):
     members = {name: bytes_of(array) for name, array in parts_of(adjacency()).items()}
     path = tmp_path / "adjacency.npz"
     write_archive(path, {**members, member: content})
-    assert part in refused(lambda: sf.Graph.from_table(path), path, member)
+    assert part in refused(lambda: read_graph(path), path, member)
 
 
 @hostile_arrays
@@ -144,8 +146,8 @@ def test_archives_with_wrong_indices(edges, tmp_path, form, bad):
     members[name] = {"float": values.astype(float), "short": values[:-1], "2 dimensions": values[None]}.get(bad, values)
     path = tmp_path / "matrix.npz"
     np.savez(path, **members)
-    refused(lambda: sf.Graph.from_table(path), path, ": got ")
-    refused(lambda: sf.Graph.from_table(edges, path), path, ": got ")
+    refused(lambda: read_graph(path), path, ": got ")
+    refused(lambda: read_graph(edges, path), path, ": got ")
 
 
 @pytest.mark.parametrize(
@@ -164,8 +166,8 @@ def test_archives_with_wrong_indices(edges, tmp_path, form, bad):
 def test_archives_of_few_bytes_that_declare_many_rows_or_columns(edges, tmp_path, form, shape):
     path = tmp_path / "matrix.npz"
     np.savez_compressed(path, **{**parts_of(adjacency(form)), "shape": np.array(shape)})
-    refused(lambda: sf.Graph.from_table(path), path, ": got ")
-    refused(lambda: sf.Graph.from_table(edges, path), path, ": got ")
+    refused(lambda: read_graph(path), path, ": got ")
+    refused(lambda: read_graph(edges, path), path, ": got ")
 
 
 def test_nodes_without_edges_need_the_format_csr(tmp_path):
@@ -173,9 +175,9 @@ def test_nodes_without_edges_need_the_format_csr(tmp_path):
     n = 2_100_000
     matrix = scipy.sparse.coo_matrix((np.ones(2), ([0, 1], [1, 0])), shape=(n, n))
     scipy.sparse.save_npz(tmp_path / "coo.npz", matrix)
-    refused(lambda: sf.Graph.from_table(tmp_path / "coo.npz"), tmp_path / "coo.npz", "format csr")
+    refused(lambda: read_graph(tmp_path / "coo.npz"), tmp_path / "coo.npz", "format csr")
     scipy.sparse.save_npz(tmp_path / "csr.npz", matrix.tocsr(), compressed=False)
-    assert sf.Graph.from_table(tmp_path / "csr.npz").num_nodes == n
+    assert read_graph(tmp_path / "csr.npz").num_nodes == n
 
 
 def test_data_sets_of_few_bytes_that_declare_many_columns(tmp_path):
@@ -200,7 +202,7 @@ def test_archives_that_inflate_to_a_thousandfold(tmp_path):
     path = tmp_path / "adjacency.npz"
     np.savez(path, **{key: value for key, value in parts_of(adjacency()).items() if key != "data"})
     inflate(path, "data", 80 * 2**20)
-    refused(lambda: sf.Graph.from_table(path), path, "declares 8388", "in a file of")
+    refused(lambda: read_graph(path), path, "declares 8388", "in a file of")
     path = write_npz(tmp_path, {"attr_data": None})
     inflate(path, "attr_data", 80 * 2**20)
     refused(lambda: load_tiny(tmp_path, "photo"), path, "declares 8388", "in a file of")
@@ -217,7 +219,7 @@ def test_archives_whose_directory_declares_more_than_a_member_holds(tmp_path, de
     at = content.rfind(b"data.npy") - 46 + 24  # the uncompressed size in the archive's directory
     assert content[at : at + 4] == old
     path.write_bytes(content[:at] + declared.to_bytes(4, "little") + content[at + 4 :])
-    refused(lambda: sf.Graph.from_table(path), path, "adjacency.npz")
+    refused(lambda: read_graph(path), path, "adjacency.npz")
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -225,7 +227,7 @@ def test_compressions_that_numpy_does_not_write(tmp_path, compression):
     """They are decompressed without a limit."""
     path = tmp_path / "adjacency.npz"
     write_archive(path, {name: bytes_of(array) for name, array in parts_of(adjacency()).items()}, compression)
-    refused(lambda: sf.Graph.from_table(path), path, "compression")
+    refused(lambda: read_graph(path), path, "compression")
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -233,7 +235,7 @@ def test_compressions_that_numpy_does_not_write(tmp_path, compression):
 def test_arrays_of_all_types_are_read(edges, tmp_path, dtype, order):
     values = np.asarray(np.arange(8).reshape(4, 2) % 3, dtype, order=order)
     np.save(tmp_path / "features.npy", values)
-    graph = sf.Graph.from_table(edges, tmp_path / "features.npy")
+    graph = read_graph(edges, tmp_path / "features.npy")
     assert torch.equal(graph.features.to_dense(), torch.tensor(values.astype(np.float32)))
 
 
@@ -322,7 +324,7 @@ EDGE_FILES = [
 def test_edge_lists(tmp_path, content, part):
     path = tmp_path / "edges.txt"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    refused(lambda: sf.Graph.from_table(path, names=False), path, part, ", want ")
+    refused(lambda: read_graph(path, names=False), path, part, ", want ")
 
 
 @pytest.mark.parametrize(
@@ -331,14 +333,14 @@ def test_edge_lists(tmp_path, content, part):
 def test_features_as_text(edges, tmp_path, word):
     path = tmp_path / "features.csv"
     path.write_text(f"# names\n1,2,3\n\n4,{word},5\n6,7,8\n9,9,9\n")
-    refused(lambda: sf.Graph.from_table(edges, path), path, "line 4", ", want ")
+    refused(lambda: read_graph(edges, path), path, "line 4", ", want ")
 
 
 @pytest.mark.parametrize("word", ["1_0", "nan", "1.0", "1e0", "0x1", "١", "1 2", "1,", "9223372036854775808", "\0"])
 def test_labels_as_text(edges, tmp_path, word):
     path = tmp_path / "labels.txt"
     path.write_text(f"1\n-1\n{word}\n3\n")
-    refused(lambda: sf.Graph.from_table(edges, None, path), path, "line 3", "want one integer")
+    refused(lambda: read_graph(edges, None, path), path, "line 3", "want one integer")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"# nothing\n", "\ufeff".encode()])
@@ -346,51 +348,51 @@ def test_labels_as_text(edges, tmp_path, word):
 def test_empty_files(edges, tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
-    refused(lambda: sf.Graph.from_table(edges, path), path)
+    refused(lambda: read_graph(edges, path), path)
     if name != "f.npz":
-        refused(lambda: sf.Graph.from_table(edges, None, path), path)
-    refused(lambda: sf.Graph.from_table(path), path)
+        refused(lambda: read_graph(edges, None, path), path)
+    refused(lambda: read_graph(path), path)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 0)])
 def test_arrays_without_rows_or_columns(edges, tmp_path, shape):
     np.save(tmp_path / "f.npy", np.ones(shape))
-    refused(lambda: sf.Graph.from_table(edges, tmp_path / "f.npy"), tmp_path / "f.npy")
+    refused(lambda: read_graph(edges, tmp_path / "f.npy"), tmp_path / "f.npy")
     np.save(tmp_path / "l.npy", np.ones(shape[0] and 3, np.int64))
-    refused(lambda: sf.Graph.from_table(edges, None, tmp_path / "l.npy"), tmp_path if shape[0] else tmp_path / "l.npy")
+    refused(lambda: read_graph(edges, None, tmp_path / "l.npy"), tmp_path if shape[0] else tmp_path / "l.npy")
 
 
 def test_writings_that_are_read(tmp_path):
     """A byte order mark, three kinds of line end, zeros in front, and comments in any letters and any encoding."""
     (tmp_path / "edges.txt").write_bytes(b"\xef\xbb\xbf007 1\r0, 2 # 1_0,, \xe9\r\n 1,7 0.5\n\t2\t3\t1e-3  \n3 4 .5#x")
-    graph = sf.Graph.from_table(tmp_path / "edges.txt", names=False, weighted=True)
+    graph = read_graph(tmp_path / "edges.txt", names=False, weighted=True)
     assert graph.edges().tolist() == [[0, 2], [1, 7], [2, 3], [3, 4]]
     assert sorted(set(graph.weights.tolist())) == [np.float32(0.001), 0.5, 1]
     (tmp_path / "labels.txt").write_text("+1\n-1\n007\n" + "0\n" * 5)
-    assert sf.Graph.from_table(tmp_path / "edges.txt", None, tmp_path / "labels.txt").labels.tolist()[:4] == [1, -1, 7, 0]
+    assert read_graph(tmp_path / "edges.txt", None, tmp_path / "labels.txt").labels.tolist()[:4] == [1, -1, 7, 0]
 
 
 def test_errors_of_the_graph_name_the_file(edges, tmp_path):
     values = np.ones((4, 2))
     values[2, 1] = np.nan
     np.save(tmp_path / "nan.npy", values)
-    refused(lambda: sf.Graph.from_table(edges, tmp_path / "nan.npy"), tmp_path / "nan.npy", "nan at row 2, column 1")
+    refused(lambda: read_graph(edges, tmp_path / "nan.npy"), tmp_path / "nan.npy", "nan at row 2, column 1")
     (tmp_path / "large.txt").write_text("1e39\n" * 4)
-    refused(lambda: sf.Graph.from_table(edges, tmp_path / "large.txt"), tmp_path / "large.txt", "torch.float32")
+    refused(lambda: read_graph(edges, tmp_path / "large.txt"), tmp_path / "large.txt", "torch.float32")
     (tmp_path / "labels.txt").write_text("1\n" * 5)
     np.save(tmp_path / "f.npy", np.ones((4, 2)))
-    refused(lambda: sf.Graph.from_table(edges, tmp_path / "f.npy", tmp_path / "labels.txt"), tmp_path / "labels.txt", "[4]")
+    refused(lambda: read_graph(edges, tmp_path / "f.npy", tmp_path / "labels.txt"), tmp_path / "labels.txt", "[4]")
     negative = adjacency()
     negative.data[:] = -1
     scipy.sparse.save_npz(tmp_path / "negative.npz", negative)
-    refused(lambda: sf.Graph.from_table(tmp_path / "negative.npz"), tmp_path / "negative.npz", "negative edge weight (-1.0)")
+    refused(lambda: read_graph(tmp_path / "negative.npz"), tmp_path / "negative.npz", "negative edge weight (-1.0)")
 
 
 def test_large_node_numbers_with_something_for_each_node(tmp_path):
     path = tmp_path / "edges.txt"
     path.write_text("0 2000001\n")
     np.save(tmp_path / "labels.npy", np.zeros(2_000_002, np.int8))
-    assert sf.Graph.from_table(path, None, tmp_path / "labels.npy").num_nodes == 2_000_002
+    assert read_graph(path, None, tmp_path / "labels.npy").num_nodes == 2_000_002
     with pytest.raises(ValueError, match=r"edge_index: got node 99999999 in 1 edges, want .*, or num_nodes"):
         sf.SparseMatrix.from_edge_index([[0], [99_999_999]])
     assert sf.SparseMatrix.from_edge_index([[0], [2_000_001]], 2_000_002).nnz == 2
@@ -405,4 +407,4 @@ def test_archives_of_regular_graphs_are_read(tmp_path):
     scipy.sparse.save_npz(tmp_path / "complete.npz", complete)
     inflated = complete.data.nbytes + complete.indices.nbytes
     assert inflated < 400 * os.path.getsize(tmp_path / "complete.npz")
-    assert sf.Graph.from_table(tmp_path / "complete.npz").num_edges == n * (n - 1) // 2
+    assert read_graph(tmp_path / "complete.npz").num_edges == n * (n - 1) // 2

@@ -96,8 +96,8 @@ class RowTable:
         header = name not in known and (self.header or below in known)
         if header and not self.header:
             warn_outside(
-                f"{self.table.place(self.table.first_line)}: got {short(' '.join(self.first))}, which is read as names of "
-                f"columns, because {short(name)} is not among the edges; header=False if it is a row"
+                f"{self.table.place(self.table.first_line)}: got {short(' '.join(self.first))}, which is read as names "
+                f"of columns, because {short(name)} is not among the edges; header=False if it is a row"
             )
         self.header = header
 

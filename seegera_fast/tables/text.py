@@ -137,7 +137,7 @@ class TextFile:
             if self._numbers is None:
                 self._numbers = bool(NUMBERS.fullmatch(bare))
             if self._separator is None:
-                outside = re.sub(QUOTED, "", bare if self._numbers else record)
+                outside = re.sub(QUOTED, "", bare if self._numbers else record).strip(" \t")
                 found = [separator for separator in SEPARATORS if separator in outside]
                 if not self._numbers and found[-2:] == [",", ";"] and "\t" not in found:
                     raise ValueError(
