@@ -15,9 +15,10 @@ from .labels import class_labels, node_names
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
+from .tables import FromTable
 
 
-class Graph(Keeping):
+class Graph(Keeping, FromTable):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
@@ -42,6 +43,8 @@ class Graph(Keeping):
         classes: the names of the classes, where the labels were words: label ``k`` has the name ``classes[k]``. Else
             None.
         nodes: NumPy array ``[n]`` of int64 or of strings (dtype object), or None.
+        edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where :meth:`from_table` read times.
+            Else None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
@@ -110,6 +113,7 @@ class Graph(Keeping):
         self.features = feature_matrix
         self.labels, self.classes = class_labels(labels, num_nodes)
         self.nodes = node_names(nodes, num_nodes)
+        self.edge_times: torch.Tensor | None = None
         self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
 
     def __repr__(self) -> str:
@@ -343,6 +347,7 @@ class Graph(Keeping):
             hollow=True,
         )
         graph._weights = None if self._weights is None else self._weights[keep]
+        graph.edge_times = None if self.edge_times is None else self.edge_times[kept]
         graph._forget()
         return graph
 
@@ -367,6 +372,7 @@ class Graph(Keeping):
             graph._weights = self.adjacency.with_values(self._weights).to(device=device, dtype=dtype).values
         graph.features = self.features.to(device=device, dtype=dtype)
         graph.labels = None if self.labels is None else self.labels.to(device=device)
+        graph.edge_times = None if self.edge_times is None else self.edge_times.to(device=device)
         graph.masks = {key: mask.to(device=device) for key, mask in self.masks.items()}
         graph._forget()
         return graph

@@ -27,7 +27,6 @@ from disk import largest_file
 from matplotlib.figure import Figure
 
 import seegera_fast as sf
-from seegera_fast.command.files import read_graph
 from seegera_fast.command.main import main
 from seegera_fast.command.output import OutputFolder
 from seegera_fast.support import atomic, plots, tensor_file
@@ -150,7 +149,7 @@ def test_training_writes_its_four_files(run, own, tmp_path, task, function, scor
     assert (data["name"], data["nodes"], data["edges"], data["features"], data["classes"]) == ("groups", 18, 74, 12, 2)
     assert data["files"]["edges"].endswith("groups.csv")
 
-    graph = read_graph(*own[1::2])
+    graph = sf.Graph.from_table(*own[1::2])
     embedding = np.load(out / "embedding.npy")
     assert embedding.dtype == np.float32
     assert np.array_equal(embedding, sf.SeeGera.load(out / "model.safetensors", graph).embed().numpy())
@@ -289,7 +288,7 @@ def test_embed_gives_what_training_wrote(run, own, tmp_path, normalize, plain_pi
 
 def test_embed_refuses(run, own, tmp_path):
     model = tmp_path / "model.safetensors"
-    graph = read_graph(*own[1::2])
+    graph = sf.Graph.from_table(*own[1::2])
     sf.SeeGera(graph, embedding_dim=4, hidden_dim=4).save(model)
     other = tmp_path / "other.txt"
     other.write_text("0 1\n1 2\n")
@@ -305,7 +304,7 @@ def test_embed_refuses(run, own, tmp_path):
 def test_other_results_beside_a_model_are_only_warned_of(run, own, tmp_path, content):
     """Such as those of reproduce."""
     model = tmp_path / "model.safetensors"
-    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4).save(model)
+    sf.SeeGera(sf.Graph.from_table(*own[1::2]), embedding_dim=4, hidden_dim=4).save(model)
     (tmp_path / "results.json").write_bytes(content.encode(errors="surrogateescape"))
     status, _, err = run("embed", model, *own, "--out", tmp_path / "e.npy", "--quiet")
     assert status == 0
@@ -352,22 +351,22 @@ def test_files_in_every_format_give_the_same_graph(tmp_path):
     np.savetxt(tmp_path / "labels.txt", labels, fmt="%d", header="class")
     expected = sf.Graph(adjacency, features, labels)
     for edge_name in ("commas.csv", "blanks.txt", "csr.npz", "csc.npz", "coo.npz"):
-        graph = read_graph(tmp_path / edge_name)
+        graph = sf.Graph.from_table(tmp_path / edge_name)
         assert torch.equal(graph.adjacency.to_dense(), expected.adjacency.to_dense())
         assert graph.name == edge_name.split(".")[0]
         assert graph.num_features == NODES
     for name in ("features-csr.npz", "features-csc.npz", "features-coo.npz", "features.npy", "features.csv"):
-        graph = read_graph(tmp_path / "commas.csv", tmp_path / name)
+        graph = sf.Graph.from_table(tmp_path / "commas.csv", tmp_path / name)
         assert torch.equal(graph.features.to_dense(), expected.features.to_dense())
     for name in ("labels.npy", "labels.txt"):
-        assert torch.equal(read_graph(tmp_path / "csr.npz", None, tmp_path / name).labels, expected.labels)
+        assert torch.equal(sf.Graph.from_table(tmp_path / "csr.npz", None, tmp_path / name).labels, expected.labels)
 
 
 def test_weights_of_an_edge_list(tmp_path):
     (tmp_path / "weights.txt").write_text("0 1 2\n1 2 0.5\n2 1 0.25\n")
     with pytest.warns(UserWarning, match="weighted=True"):
-        plain = read_graph(tmp_path / "weights.txt")
-    weighted = read_graph(tmp_path / "weights.txt", weighted=True)
+        plain = sf.Graph.from_table(tmp_path / "weights.txt")
+    weighted = sf.Graph.from_table(tmp_path / "weights.txt", weighted=True)
     dense = np.array([[1, 2, 0], [2, 1, 0.5], [0, 0.5, 1]])
     scale = 1 / np.sqrt(dense.sum(axis=1))
     assert np.allclose(weighted.propagation.to_dense().numpy(), dense * scale[:, None] * scale[None, :])
@@ -378,7 +377,7 @@ def test_weights_of_an_edge_list(tmp_path):
 @pytest.mark.parametrize("more", ["", "2 3 7\n"])
 def test_repeated_lines_have_the_largest_weight_whatever_other_lines_say(tmp_path, more):
     (tmp_path / "weights.txt").write_text("0 1\n0 1\n1 0\n1 2\n2 1\n" + more)
-    graph = read_graph(tmp_path / "weights.txt", weighted=True)
+    graph = sf.Graph.from_table(tmp_path / "weights.txt", weighted=True)
     assert graph.weights.tolist() == [1, 1, 1, 1, *[7, 7] * bool(more)]
 
 
@@ -386,9 +385,9 @@ def test_isolated_nodes_are_counted_by_features_or_labels(tmp_path):
     (tmp_path / "edges.txt").write_text("0 1\n")
     np.save(tmp_path / "features.npy", np.ones((4, 2)))
     (tmp_path / "labels.txt").write_text("0\n1\n-1\n")
-    assert read_graph(tmp_path / "edges.txt", tmp_path / "features.npy").num_nodes == 4
-    assert read_graph(tmp_path / "edges.txt", None, tmp_path / "labels.txt").num_nodes == 3
-    assert read_graph(tmp_path / "edges.txt").num_nodes == 2
+    assert sf.Graph.from_table(tmp_path / "edges.txt", tmp_path / "features.npy").num_nodes == 4
+    assert sf.Graph.from_table(tmp_path / "edges.txt", None, tmp_path / "labels.txt").num_nodes == 3
+    assert sf.Graph.from_table(tmp_path / "edges.txt").num_nodes == 2
 
 
 BAD_EDGES = [
@@ -555,7 +554,7 @@ def test_unavailable_backend_is_refused_with_the_reason(run, own, tmp_path, monk
 
 def test_folder_that_cannot_be_written_is_refused_before_anything_is_read(run, own, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "seegera_fast.command.options.read_graph", lambda *arguments, **options: pytest.fail("the graph was read")
+        "seegera_fast.graph.Graph.from_table", lambda *arguments, **options: pytest.fail("the graph was read")
     )
     (tmp_path / "file").write_text("mine")
     refused(run("train", *own, "--out", tmp_path / "file"), "file can't be written")
@@ -604,7 +603,7 @@ def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, mon
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("seegera_fast.command.options.read_graph", interrupted)
+    monkeypatch.setattr("seegera_fast.graph.Graph.from_table", interrupted)
     status, out, err = run("train", *own, "--out", tmp_path / "new" / "out")
     assert (status, out, err) == (130, "", "seegera-fast: interrupted\n")
     assert not (tmp_path / "new").exists()
@@ -857,7 +856,7 @@ def test_where_no_folder_can_take_the_files_this_is_said(run, own, tmp_path, mon
 @pytest.mark.parametrize("name", ["e.npy", "e.csv"])
 def test_embed_names_the_file_that_it_cannot_write(run, own, tmp_path, name):
     model = tmp_path / "model.safetensors"
-    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=40, hidden_dim=4).save(model)
+    sf.SeeGera(sf.Graph.from_table(*own[1::2]), embedding_dim=40, hidden_dim=4).save(model)
     before = files_in(tmp_path)
     with largest_file(1000):
         outcome = run("embed", model, *own, "--out", tmp_path / name)
@@ -885,7 +884,7 @@ def test_a_picture_that_cannot_be_written_is_named(tmp_path):
 )
 def test_results_with_a_field_of_a_wrong_kind_are_refused(run, own, tmp_path, content, words):
     model = tmp_path / "model.safetensors"
-    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4).save(model)
+    sf.SeeGera(sf.Graph.from_table(*own[1::2]), embedding_dim=4, hidden_dim=4).save(model)
     (tmp_path / "results.json").write_text(json.dumps(content))
     refused(run("embed", model, *own, "--out", tmp_path / "e.npy"), "results.json: ", words)
     assert not (tmp_path / "e.npy").exists()
@@ -893,7 +892,7 @@ def test_results_with_a_field_of_a_wrong_kind_are_refused(run, own, tmp_path, co
 
 def test_embed_refuses_a_model_with_nan(run, own, tmp_path):
     path = tmp_path / "model.safetensors"
-    sf.SeeGera(read_graph(*own[1::2]), embedding_dim=4, hidden_dim=4).save(path)
+    sf.SeeGera(sf.Graph.from_table(*own[1::2]), embedding_dim=4, hidden_dim=4).save(path)
     file = tensor_file.read(path)
     weights = {name: file.tensor(name) for name in file.entries}
     weights["node_mean.first.weight"][0, 0] = float("nan")
@@ -938,7 +937,7 @@ def test_ctrl_c_in_a_terminal(own, tmp_path):
     assert "interrupted" in printed
     assert results_in(out)["interrupted"] is True
     assert files_in(out) == WRITTEN
-    model = sf.SeeGera.load(out / "model.safetensors", read_graph(*own[1::2]))
+    model = sf.SeeGera.load(out / "model.safetensors", sf.Graph.from_table(*own[1::2]))
     assert np.array_equal(np.load(out / "embedding.npy"), model.embed().numpy())
 
 

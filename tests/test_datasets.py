@@ -22,11 +22,11 @@ import torch
 import seegera_fast as sf
 from seegera_fast.command.main import main
 from seegera_fast.datasets import registry
-from seegera_fast.datasets.arrays import checked_csr
 from seegera_fast.datasets.download import download
 from seegera_fast.datasets.npz import KINDS
 from seegera_fast.datasets.planetoid import PARTS
 from seegera_fast.datasets.unpickle import read_pickle
+from seegera_fast.tables.matrices import checked_csr
 
 STATISTICS = {  # nodes, undirected edges, features, classes
     "cora": (2708, 5278, 1433, 7),

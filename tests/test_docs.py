@@ -35,6 +35,7 @@ SHORTER = {"epochs=50": "epochs=2"}
 SHOWN = [
     sf.Graph,
     sf.Graph.from_edge_index,
+    sf.Graph.from_table,
     sf.Graph.from_pyg,
     sf.Graph.from_networkx,
     sf.SparseMatrix.from_any,

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from test_datasets import load_tiny, write_npz, write_planetoid
 
 import seegera_fast as sf
-from seegera_fast.command.files import read_graph
 from seegera_fast.command.main import main
 from seegera_fast.experiments.trials import read_record
 from seegera_fast.training import TrainingConfig, train
@@ -60,11 +59,11 @@ def write_adjacency(path):
 
 
 def with_features(path):
-    return read_graph(beside(path, "edges.txt"), path)
+    return sf.Graph.from_table(beside(path, "edges.txt"), path)
 
 
 def with_labels(path):
-    return read_graph(beside(path, "edges.txt"), None, path)
+    return sf.Graph.from_table(beside(path, "edges.txt"), None, path)
 
 
 def beside(path, name):
@@ -99,8 +98,8 @@ def planetoid(part):
 FILES = {
     "model.safetensors": (lambda path: model().save(path), lambda path: sf.SeeGera.load(path, path_graph())),
     "checkpoint.safetensors": (lambda path: train_on(path, False), lambda path: train_on(path, True)),
-    "edges.txt": (lambda path: path.write_text(EDGES), read_graph),
-    "adjacency.npz": (write_adjacency, read_graph),
+    "edges.txt": (lambda path: path.write_text(EDGES), sf.Graph.from_table),
+    "adjacency.npz": (write_adjacency, sf.Graph.from_table),
     "features.txt": (lambda path: path.write_text("1 0 2.5\n" * NODES), with_features),
     "features.npy": (lambda path: np.save(path, np.eye(NODES, 3)), with_features),
     "features.npz": (write_features, with_features),

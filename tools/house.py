@@ -31,7 +31,19 @@ LAYERS = (
     ("checks", "backends", "registry", "transforms", "autocast"),
     # What the kernels tell Python: layouts and costs.
     ("kernels.cpu", "kernels.triton.costs"),
-    ("graph", "pyg", "networks", "sparse_matrix", "convert", "labels", "entries", "seeds", "sampling", "costs"),
+    (
+        "graph",
+        "pyg",
+        "networks",
+        "tables",
+        "sparse_matrix",
+        "convert",
+        "labels",
+        "entries",
+        "seeds",
+        "sampling",
+        "costs",
+    ),
     ("support", "version"),
 )
 HEIGHT = {name: -number for number, layer in enumerate(LAYERS) for name in layer}

@@ -7,8 +7,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..model import SeeGera
 from ..support.atomic import Unwritable, require_writable, written_aside
 from ..support.json_fields import Fields, parse
@@ -25,7 +23,7 @@ from .options import (
     say,
     sizes,
 )
-from .output import RESULTS, write_array
+from .output import RESULTS, write_array, write_table
 
 EXAMPLES = """\
 examples:
@@ -86,11 +84,7 @@ def _embed(options: argparse.Namespace) -> int:
         if out.suffix == ".npy":
             write_array(file, embedding)
         else:
-            header = ",".join(["node", *(f"z{k}" for k in range(embedding.shape[1]))])
-            rows = np.column_stack([np.arange(embedding.shape[0]), embedding])
-            np.savetxt(
-                file, rows, fmt=["%d", *["%.9g"] * embedding.shape[1]], delimiter=",", header=header, comments=""
-            )
+            write_table(file, graph.nodes, [f"z{k}" for k in range(embedding.shape[1])], embedding)
     print(f"{out}: {embedding.shape[0]:,} x {embedding.shape[1]:,}")
     return 0
 

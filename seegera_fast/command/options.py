@@ -19,7 +19,7 @@ from ..support import arguments
 from ..support.hints import nearest, shown_name
 from ..support.progress import phase
 from ..tasks.task import Task
-from .files import read_graph
+from .table_options import TABLE_OPTIONS, add_table_options, given_table_options
 
 PROGRAM = "seegera-fast"
 # Exit statuses.
@@ -157,34 +157,36 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--edges",
         type=read_path,
         metavar="FILE",
-        help="text with two node numbers a line, counted from 0, and optionally a weight, split at commas or blanks, "
-        "comments after #, of an edge that is there several times the largest weight counts; or .npz, a square matrix "
-        "from scipy.sparse.save_npz. Nodes without edges are counted by features, labels or a matrix",
+        help="a table with the names of two nodes a row, and optionally a weight: text (CSV, TSV, blanks; also .gz), "
+        "Parquet or Arrow; of an edge that is there several times the largest weight counts. Or .npz, a square matrix "
+        "from scipy.sparse.save_npz",
     )
     group.add_argument("--root", type=read_path, metavar="DIR", help="with --data: folder of the data sets")
     group.add_argument(
         "--features",
         type=read_path,
         metavar="FILE",
-        help="with --edges: a row per node, .npz (scipy.sparse.save_npz), .npy, or text with a line per node. Default: "
-        "the identity",
+        help="with --edges: a table with a row per node, its name in the first column; or without names, for nodes "
+        "that are numbered from 0, text, .npz (scipy.sparse.save_npz) or .npy. Default: the identity",
     )
     group.add_argument(
         "--labels",
         type=read_path,
         metavar="FILE",
-        help="with --edges: an integer per node, .npy, or text with one a line",
+        help="with --edges: the same with an integer or a word per node; or .npy",
     )
     group.add_argument("--weighted", action="store_true", help="with --edges: keep the edge weights in propagation")
+    add_table_options(parser)
 
 
 def check_graph_options(options: argparse.Namespace) -> None:
     """Refuses options for files together with a data set's name, and the other way round."""
     source, other = ("--data", "--edges") if options.data else ("--edges", "--data")
-    names = ("features", "labels", "weighted") if options.data else ("root",)
+    names = ("features", "labels", "weighted", *TABLE_OPTIONS) if options.data else ("root",)
     for name in names:
-        if getattr(options, name):
+        if getattr(options, name) not in (None, False):
             raise ValueError(f"--{name} goes with {other}, got {source}")
+    options.weighted |= options.weight is not None
 
 
 def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
@@ -192,8 +194,9 @@ def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
     if options.data:
         graph = datasets.load(options.data, options.root, progress=not options.quiet)
     else:
+        tables = given_table_options(options)
         with phase(f"reading {shown_name(options.edges.name)}", show=not options.quiet):
-            graph = read_graph(options.edges, options.features, options.labels, weighted=weighted)
+            graph = Graph.from_table(options.edges, options.features, options.labels, weighted=weighted, **tables)
     return graph.to(options.device)
 
 

@@ -132,3 +132,19 @@ def write_array(file: IO[bytes], array: np.ndarray) -> None:
     array = np.ascontiguousarray(array)
     np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
     file.write(memoryview(array.reshape(-1).view(np.uint8)))
+
+
+def write_table(file: IO[bytes], nodes: np.ndarray | None, columns: Iterable[str], values: np.ndarray) -> None:
+    """Writes CSV in UTF-8: a row per node, with its name (without names: its number) in the first column, ``node``."""
+    names = range(values.shape[0]) if nodes is None else nodes.tolist()
+    file.write(",".join(["node", *map(_field, columns)]).encode() + b"\n")
+    row = ",".join(["%s", *["%.9g"] * values.shape[1]]) + "\n"
+    for name, numbers in zip(names, values.tolist(), strict=True):
+        file.write((row % (_field(name), *numbers)).encode())
+
+
+def _field(name: str | int) -> str:
+    """A field of CSV, in quotes where a reader would take it for something else."""
+    field = str(name)
+    plain = field == field.strip() and not set(field) & set(',;"\t') and field[:1] not in ("#", "%")
+    return field if plain and field else '"' + field.replace('"', '""') + '"'

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from ..entries import INTEGER_KINDS, REAL_KINDS
-from .arrays import RawGraph, checked_csr, undirected
-from .numpy_files import read_npz as read_members
+from ..tables.matrices import checked_csr
+from ..tables.numpy_files import read_npz as read_members
+from .arrays import RawGraph, undirected
 
 PARTS = ("data", "indices", "indptr", "shape")
 KINDS = dict.fromkeys((*(f"{prefix}_{part}" for prefix in ("adj", "attr") for part in PARTS), "labels"), REAL_KINDS)

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse
 
 from ..support.hints import quoted
+from ..tables.text import TextFile
 from .arrays import RawGraph, undirected
-from .text_files import records, wrong_line
 from .unpickle import read_pickle
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
@@ -90,12 +90,14 @@ def _classes(one_hot: np.ndarray) -> np.ndarray:
 
 def _test_index(path: Path, low: int, high: int) -> np.ndarray:
     want = f"one node number from {low} to {high - 1}"
-    numbers = []
-    for line, fields in records(path, want, most=1):
-        # At most 10 digits, because Python refuses to convert very many.
-        if len(fields) != 1 or not fields[0].isdigit() or len(fields[0]) > 10 or not low <= int(fields[0]) < high:
-            raise wrong_line(path, line, fields, want)
-        numbers.append(int(fields[0]))
+    numbers, file = [], TextFile(path, want)
+    for block in file.blocks():
+        for number, (line, field) in enumerate(zip(block.lines, block.column(0), strict=True)):
+            # At most 10 digits, because Python refuses to convert very many.
+            digits = block.width == 1 and field.isascii() and field.isdigit() and len(field) <= 10
+            if not digits or not low <= int(field) < high:
+                raise file.wrong(line, block.record(number), want)
+            numbers.append(int(field))
     if len(set(numbers)) != len(numbers):
         raise ValueError(f"{path}: a node number is listed twice")
     return np.array(numbers, dtype=np.int64)

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 
 from ..entries import checked_sizes
-from .arrays import checked_csr
+from ..tables.matrices import checked_csr
 
 # The same class has had several modules in NumPy and SciPy; Python 2 wrote "__builtin__".
 ADMITTED = {

@@ -1,0 +1,74 @@
+"""Options that say which columns of the user's tables are what, and how the tables are read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+# The options of Graph.from_table that the command has, besides those for files.
+TABLE_OPTIONS = (
+    *("source", "target", "weight", "node", "label", "categories"),
+    *("names", "header", "separator", "encoding", "comments"),
+)
+SEPARATORS = {"tab": "\t", "blank": " ", "comma": ",", "semicolon": ";"}
+
+
+def read_column(text: str) -> str | int:
+    """A column by its name, or by its number from 0."""
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def _read_columns(text: str) -> list[str | int]:
+    return [read_column(part) for part in text.split(",")]
+
+
+def _read_separator(text: str) -> str:
+    found = SEPARATORS.get(text.lower(), text)
+    if found not in SEPARATORS.values():
+        raise argparse.ArgumentTypeError(f"got {text!r}, want one of {', '.join(SEPARATORS)}")
+    return found
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "tables", "with --edges: columns are given by their name, or by their number from 0"
+    )
+    for option, what in {
+        "source": "of --edges, one end of each edge. Default: 0",
+        "target": "of --edges, the other end. Default: 1",
+        "weight": "of --edges, the weights, which --weighted then keeps. Default: the one called weight, or the third "
+        "where there is no header",
+        "node": "of --features and --labels, the names of the nodes. Default: 0",
+        "label": "of --labels, the label; it is no feature. Default: the one called label or class, or the only one",
+    }.items():
+        group.add_argument(f"--{option}", type=read_column, metavar="COLUMN", help=what)
+    group.add_argument(
+        "--categories",
+        type=_read_columns,
+        metavar="COLUMNS",
+        help="of --features, columns of words, parted by commas: each word is a feature of 0 and 1",
+    )
+    group.add_argument(
+        "--names",
+        action=argparse.BooleanOptionalAction,
+        help="nodes have names (words or any integers), or are numbered from 0 and have none. Default: numbered if all "
+        "are integers from 0 and no table has a column of names",
+    )
+    group.add_argument(
+        "--header",
+        action=argparse.BooleanOptionalAction,
+        help="the first line has the names of the columns, or is data. Default: as it looks",
+    )
+    group.add_argument(
+        "--separator",
+        type=_read_separator,
+        metavar="NAME",
+        help=f"one of {', '.join(SEPARATORS)}. Default: as in the first line",
+    )
+    group.add_argument("--encoding", metavar="NAME", help="of text, such as latin-1. Default: utf-8")
+    group.add_argument("--comments", metavar="LETTERS", help='that start a line of comment. Default: "#%%"')
+
+
+def given_table_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of Graph.from_table that the options give."""
+    return {name: value for name in TABLE_OPTIONS if (value := getattr(options, name)) is not None}

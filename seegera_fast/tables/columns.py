@@ -1,0 +1,216 @@
+"""Tables that are made of columns: Parquet and Arrow files, data frames, and NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..support.arguments import array, shown
+from ..support.hints import short
+
+# So many rows of a file are read at once.
+ROWS = 2**20
+# The first bytes of files of columns, and their kinds.
+PARQUET, ARROW, FEATHER_1 = b"PAR1", b"ARROW1", b"FEA1"
+SUFFIXES = {".parquet": "Parquet", ".feather": "Feather", ".arrow": "Arrow", ".ipc": "Arrow"}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBlock:
+    """Rows of a table: some of its columns as arrays, by their places, and the number of each row."""
+
+    columns: dict[int, np.ndarray]
+    lines: range
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def column(self, place: int) -> np.ndarray:
+        return self.columns[place]
+
+    def record(self, number: int) -> list[str]:
+        return [str(column[number]) for column in self.columns.values()]
+
+
+class ColumnTable:
+    """A table of columns.
+
+    Args:
+        path: the name of the file or of the argument, for messages.
+        header: the names of the columns.
+        read: what yields arrays of the columns at some places, of some rows after the other.
+        unnamed: the columns of an array, which have numbers only.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        header: Sequence[str],
+        read: Callable[[list[int]], Iterator[list[np.ndarray]]],
+        want: str,
+        *,
+        unnamed: bool = False,
+    ) -> None:
+        self.path, self.header, self.want, self.unnamed = path, list(header), want, unnamed
+        self._read = read
+        twice = {name for name in self.header if self.header.count(name) > 1} if len(self.header) < 10**4 else ()
+        if twice:
+            raise ValueError(f"{path}: got the column {short(min(twice))} twice, want different names")
+
+    def place(self, line: int) -> str:
+        return f"{self.path}, row {line}"
+
+    def wrong(self, line: int, fields: list[str], want: str | None = None) -> ValueError:
+        return ValueError(f"{self.place(line)}: got {short(' '.join(fields))}, want {want or self.want}")
+
+    def blocks(self, places: list[int]) -> Iterator[ColumnBlock]:
+        row = 0
+        for columns in self._read(places):
+            count = len(columns[0])
+            yield ColumnBlock(dict(zip(places, columns, strict=True)), range(row, row + count))
+            row += count
+
+
+def is_file_of_columns(path: Path) -> bool:
+    """Whether a file is Parquet, Arrow or Feather, by its first bytes or its name."""
+    if path.suffix.lower() in SUFFIXES:
+        return True
+    if not path.is_file():  # a pipe, whose bytes can be read once
+        return False
+    with open(path, "rb") as file:
+        return file.read(6).startswith((PARQUET, ARROW, FEATHER_1))
+
+
+def open_columns(path: Path, want: str) -> ColumnTable:
+    """Opens a Parquet, Arrow or Feather file.
+
+    Raises:
+        OSError: the file can't be read.
+        ImportError: pyarrow is not installed.
+        ValueError: the file is damaged; the message names it.
+    """
+    with open(path, "rb") as file:
+        head = file.read(6)
+    kind = "Parquet" if head.startswith(PARQUET) else "Arrow" if head == ARROW else None
+    if kind is None:
+        wanted = SUFFIXES.get(path.suffix.lower(), "Arrow")
+        reason = "is in Feather's first format" if head.startswith(FEATHER_1) else f"is no {wanted} file, or damaged"
+        raise ValueError(f"{path}: {reason}, want {want} as text, Parquet or Arrow (Feather 2)")
+    try:
+        import pyarrow
+    except ImportError:
+        raise ImportError(
+            f"{path}: a {kind} file is read by pyarrow, which is not installed: pip install 'seegera-fast[tables]'"
+        ) from None
+    with _named(path, kind):
+        if kind == "Parquet":
+            import pyarrow.parquet
+
+            header = pyarrow.parquet.ParquetFile(path).schema_arrow.names
+        else:
+            with pyarrow.ipc.open_file(pyarrow.memory_map(str(path))) as reader:
+                header = reader.schema.names
+
+    def read(places: list[int]) -> Iterator[list[np.ndarray]]:
+        with _named(path, kind):
+            for batch in (_parquet if kind == "Parquet" else _arrow)(path, [header[place] for place in places]):
+                yield [_numpy(batch.column(place)) for place in range(len(places))]
+
+    # The index of a data frame without a name.
+    header = [name for name in header if not name.startswith("__index_level_")]
+    return ColumnTable(path, header, read, want)
+
+
+def _parquet(path: Path, names: list[str]) -> Iterator[Any]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS, columns=names):
+            yield batch.select(names)
+
+
+def _arrow(path: Path, names: list[str]) -> Iterator[Any]:
+    import pyarrow
+
+    with pyarrow.memory_map(str(path)) as source, pyarrow.ipc.open_file(source) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            batch.validate(full=True)
+            yield batch.select(names)
+
+
+def _numpy(column: Any) -> np.ndarray:
+    """A column of Arrow as an array; words become objects."""
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.to_numpy(zero_copy_only=False)
+
+
+@contextmanager
+def _named(path: Path, kind: str) -> Iterator[None]:
+    """Gives pyarrow's errors the name of the file."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise ValueError(f"{path}: is a damaged {kind} file ({reason})") from None
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value has columns with names, or words as entries: a data frame, a mapping, or an array of objects."""
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype.names) or (value.ndim == 2 and value.dtype.kind in "OUT")
+    if isinstance(value, dict) or hasattr(value, "collect_schema") or hasattr(value, "column_names"):
+        return True
+    return hasattr(value, "columns") and hasattr(value, "dtypes")
+
+
+def table_of(name: str, value: Any, want: str) -> ColumnTable:
+    """A table in memory: of pandas, polars or pyarrow, a mapping of columns, or a NumPy array.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if hasattr(value, "collect_schema") and not hasattr(value, "to_numpy"):  # a lazy frame of polars
+        raise TypeError(f"{name}: got {shown(value)}, want a data frame: call its collect()")
+    if hasattr(value, "column_names") and hasattr(value, "to_batches"):  # pyarrow
+        header = [str(column) for column in value.column_names]
+        return _of_columns(name, header, lambda place: value.column(place).to_numpy(), want)
+    if hasattr(value, "columns") and hasattr(value, "dtypes"):
+        if hasattr(value, "iloc"):  # pandas; an index with a name is a column
+            value = value.reset_index() if any(level is not None for level in value.index.names) else value
+            return _of_columns(name, list(map(str, value.columns)), lambda k: value.iloc[:, k].to_numpy(), want)
+        return _of_columns(name, list(value.columns), lambda k: value[value.columns[k]].to_numpy(), want)
+    if isinstance(value, np.ndarray) and value.dtype.names:
+        return _of_columns(name, list(value.dtype.names), lambda k: value[value.dtype.names[k]], want)
+    if isinstance(value, dict):
+        columns = [array(name, column) for column in value.values()]
+        if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
+            raise ValueError(f"{name}: got columns of different lengths, want {want}")
+        return _of_columns(name, list(map(str, value)), columns.__getitem__, want)
+    found = array(name, value)
+    if found.ndim != 2:
+        raise (TypeError if not found.ndim else ValueError)(
+            f"{name}: got {shown(value)} of shape {found.shape}, want a path, a data frame or an array of two "
+            f"dimensions: {want}"
+        )
+    header = list(map(str, range(found.shape[1])))
+    return _of_columns(name, header, lambda place: found[:, place], want, unnamed=True)
+
+
+def _of_columns(
+    name: str, header: list[str], column: Callable[[int], Any], want: str, *, unnamed: bool = False
+) -> ColumnTable:
+    def read(places: list[int]) -> Iterator[list[np.ndarray]]:
+        yield [np.asarray(column(place)) for place in places]
+
+    return ColumnTable(name, header, read, want, unnamed=unnamed)

@@ -1,0 +1,217 @@
+"""The edges of a table: two columns of names, and one of weights or of times."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..convert import warn_outside
+from ..support.hints import cut, nearest, short
+from .columns import ColumnTable
+from .names import Names, is_integer
+from .text import TextFile
+from .values import column_of_numbers, is_number, names_of, times_of
+
+EDGE = "two node numbers (integers from 0, in the digits 0 to 9) and optionally a weight of 0 or more"
+NAMED_EDGE = "the names of two nodes (words or integers) and optionally a weight of 0 or more"
+WEIGHT = "weight"
+# First fields of a line, in any case, by which it is taken for names of columns.
+ENDS = {
+    *("source", "target", "src", "dst", "dest", "destination", "from", "to", "head", "tail", "u", "v", "i", "j"),
+    *("node1", "node2", "node_1", "node_2", "id1", "id2", "id_1", "id_2", "fromnodeid", "tonodeid", "from_node"),
+    *("to_node", "source_id", "target_id", "citing", "cited", "user", "item", "follower", "followee"),
+}
+
+
+@dataclass
+class Edges:
+    """What a table of edges holds.
+
+    Attributes:
+        table: the table.
+        names: the different names of the ends.
+        ends: int32 ``[E]`` and ``[E]``: places in ``names``.
+        weights: float64 ``[E]``, or None: the table has none.
+        times: float64 ``[E]``, or None.
+        lines: the line of each edge, in pieces.
+    """
+
+    table: Any
+    names: list[str]
+    ends: tuple[np.ndarray, np.ndarray]
+    weights: np.ndarray | None
+    times: np.ndarray | None
+    lines: list[range | list[int]]
+
+    def place(self, edge: int) -> str:
+        return self.table.place(self._line(edge))
+
+    def wrong(self, edge: int, want: str) -> ValueError:
+        return self.table.wrong(self._line(edge), [self.names[end[edge]] for end in self.ends], want)
+
+    def first_with(self, names: np.ndarray) -> int:
+        """The first edge one of whose ends is among names, given as a mask."""
+        return int((names[self.ends[0]] | names[self.ends[1]]).argmax())
+
+    def _line(self, edge: int) -> int:
+        starts = np.cumsum([0, *map(len, self.lines)]).tolist()
+        piece = bisect_right(starts, edge) - 1
+        return self.lines[piece][edge - starts[piece]]
+
+
+class _Places:
+    """The places of the columns, and which of the first records is no edge."""
+
+    def __init__(self, table: Any, columns: dict[str, Any], header: bool | None) -> None:
+        text = isinstance(table, TextFile)
+        self.first = first = table.first if text else table.header
+        given = [column for column in columns.values() if isinstance(column, str)]
+        self.header = not text and not table.unnamed
+        # Whether the first record may be an edge, which the others tell.
+        self.undecided = False
+        if text and header is None and not given:
+            self.header = _is_header(first, table.second)
+            self.undecided = not self.header and not any(map(is_number, first))
+        elif text:
+            self.header = bool(given) if header is None else header
+        if given and not self.header:
+            raise ValueError(f"{table.path}: got the column {short(given[0])} of a table without a header")
+        self.ends = [place_of(table, first, name, columns[name], k) for k, name in enumerate(("source", "target"))]
+        self.weight, self.time = (
+            None if columns[name] is None else place_of(table, first, name, columns[name], None)
+            for name in (WEIGHT, "time")
+        )
+        # A third column is the weight where no header says otherwise.
+        self.implied = self.weight is None and self.time is None and not self.header and 2 not in self.ends
+        if self.weight is None and self.header:
+            known = [name.lower() for name in first]
+            found = known.index(WEIGHT) if WEIGHT in known else None
+            self.weight = None if found in (*self.ends, self.time) else found
+        if self.ends[0] == self.ends[1]:
+            raise ValueError(f"{table.path}: got the same column as source and target, want two")
+
+
+def place_of(table: Any, first: list[str], argument: str, column: Any, default: int | None) -> int:
+    """The place of a column that is given by its name, its number, or not at all."""
+    if column is None:
+        column = default
+    if isinstance(column, str):
+        if column not in first:
+            raise ValueError(f"{argument}: got {short(column)}, {nearest(column, map(cut, first))} ({table.path})")
+        return first.index(column)
+    if not column < len(first):
+        if isinstance(table, TextFile):
+            raise table.wrong(table.first_line, first, f"{table.want}, at least {column + 1} columns")
+        raise ValueError(f"{table.path}: got {len(first)} columns, want {table.want}, at least {column + 1} columns")
+    return column
+
+
+def _is_header(first: list[str], second: list[str] | None) -> bool:
+    if any(map(is_number, first)) or len(set(first)) < len(first) or "" in first:
+        return False
+    if {field.lower() for field in first[:2]} <= ENDS:
+        return True
+    # Two words above two numbers may also be an edge.
+    return second is not None and any(map(is_number, second[2:]))
+
+
+def read_edges(table: TextFile | ColumnTable, columns: dict[str, Any], reading: Any) -> Edges:
+    """Reads the edges.
+
+    Args:
+        columns: ``source``, ``target``, ``weight`` and ``time``: the name or the number of a column, or None.
+        reading: whether there is a header, and whether weights are wanted.
+
+    Raises:
+        ValueError: a line is wrong, or there are no edges; the message names the file and the line.
+    """
+    if isinstance(table, TextFile) and table.first is None:
+        raise ValueError(f"{table.path}: holds no edges, want {table.want} per line")
+    places = _Places(table, columns, reading.header)
+    if reading.weighted and places.weight is None and not places.implied and len(places.first) > 2:
+        raise ValueError(
+            f"{table.path}: got the columns {short(', '.join(places.first))}, want weight= to say which is the weight"
+        )
+    names, weights, times, lines = Names(), [], [], []
+    for block in _blocks(table, places):
+        for place in places.ends:
+            names.add(names_of(table, block, place))
+        lines.append(block.lines)
+        if places.implied and block.width > 2:
+            weights.append(_implied_weights(table, block))
+        elif places.weight is not None:
+            weights.append(column_of_numbers(table, block, places.weight, _weight(table), 0))
+        elif weights:
+            weights.append(np.ones(len(block)))
+        if places.time is not None:
+            times.append(times_of(table, block, places.time))
+        if len(weights) not in (0, len(lines)):
+            weights = [*(np.ones(len(piece)) for piece in lines[:-1]), weights[-1]]
+    found, codes = names.finish()
+    ends = [np.concatenate(codes[k::2]) if codes else np.empty(0, np.int32) for k in (0, 1)]
+    weight, time = (np.concatenate(part) if part else None for part in (weights, times))
+    edges = Edges(table, found, tuple(ends), weight, time, lines)
+    if places.undecided:
+        edges = _decide(edges)
+    if not edges.ends[0].size:
+        raise ValueError(f"{table.path}: holds no edges, want {table.want} per line")
+    return edges
+
+
+def _blocks(table: Any, places: _Places) -> Iterator[Any]:
+    if isinstance(table, ColumnTable):
+        wanted = {*places.ends, places.weight, places.time} - {None}
+        if places.implied and len(table.header) > 2:
+            places.weight = 2
+        if places.implied and len(table.header) > 3:
+            raise ValueError(f"{table.path}: got {len(table.header)} columns, want {table.want}, or weight= or time=")
+        places.implied = False
+        yield from table.blocks(sorted({*wanted, places.weight} - {None}))
+        return
+    for block in table.blocks(int(places.header)):
+        if places.header and (block.width != len(table.first) or None in block.fields):
+            wrong = next(k for k in range(len(block)) if len(block.record(k)) != len(table.first))
+            names = short(", ".join(table.first))
+            raise table.wrong(block.lines[wrong], block.record(wrong), f"the {len(table.first)} columns {names}")
+        if places.implied and block.width > 3:
+            raise table.wrong(
+                block.lines[0],
+                block.record(0),
+                f"{table.want}; of a table with more columns, weight= or time= says which are used",
+            )
+        yield block
+
+
+def _weight(table: Any) -> str:
+    return f"{table.want}, a weight of 0 or more"
+
+
+def _implied_weights(table: Any, block: Any) -> np.ndarray:
+    if None in block.fields:
+        fields = ["1" if field is None else field for field in block.fields]
+        block = type(block)(fields, block.width, block.lines)
+    return column_of_numbers(table, block, 2, table.want, 0)
+
+
+def _decide(edges: Edges) -> Edges:
+    """Leaves out the first record, of two words, if all others are integers: then it holds names of columns."""
+    first = [int(end[0]) for end in edges.ends]
+    degrees = sum(np.bincount(end, minlength=len(edges.names)) for end in edges.ends)
+    if len(edges.ends[0]) < 2 or first[0] == first[1] or (degrees[first] > 1).any():
+        return edges
+    others = [name for number, name in enumerate(edges.names) if number not in first]
+    if not all(map(is_integer, others)):
+        if degrees.sum() - 2 >= 2 * len(others):
+            warn_outside(
+                f"{edges.place(0)}: got {' '.join(edges.names[name] for name in first)!r}, which is read as an edge, "
+                "though no other line has these names; header=True if they are names of columns"
+            )
+        return edges
+    number = np.cumsum(~np.isin(np.arange(len(edges.names)), first)).astype(np.int32) - 1
+    weights, times = (None if part is None else part[1:] for part in (edges.weights, edges.times))
+    lines = [edges.lines[0][1:], *edges.lines[1:]]
+    return Edges(edges.table, others, tuple(number[end[1:]] for end in edges.ends), weights, times, lines)

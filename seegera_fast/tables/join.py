@@ -1,0 +1,383 @@
+"""Joins tables of edges, features and labels to the parts of a graph."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ..convert import is_far_beyond, warn_outside
+from ..support.arguments import shown
+from ..support.hints import short
+from .columns import is_frame
+from .edges import EDGE, NAMED_EDGE, Edges, read_edges
+from .matrices import read_features, read_labels, read_sparse
+from .names import in_order
+from .reading import Reading
+from .rows import FEATURES, LABELS, Rows, RowTable
+from .text import TextFile
+
+DIGITS, NUMBER = re.compile(r"[0-9]{1,19}"), re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+@dataclass
+class Parts:
+    """The parts of a graph.
+
+    Attributes:
+        adjacency, features, labels, nodes: arguments of :class:`seegera_fast.Graph`.
+        edge_times: float64 ``[number of edges]``, or None.
+        places: argument of the graph -> what its errors name instead.
+        name: the name of the graph.
+    """
+
+    adjacency: Any
+    features: Any
+    labels: Any
+    places: dict[str, str]
+    nodes: np.ndarray | None = None
+    edge_times: np.ndarray | None = None
+    name: str = "graph"
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Gives errors of the graph the name of the file instead of that of its argument, with which they begin."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            argument, _, reason = str(error).partition(": ")
+            if self.places.get(argument, argument) == argument:
+                raise
+            raise ValueError(f"{self.places[argument]}: {reason}") from error
+
+
+def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> Parts:
+    """Reads the tables.
+
+    Raises:
+        OSError: a file can't be read.
+        ImportError: a file is read by a package that is not installed.
+        TypeError, ValueError: a table is wrong; the message names the file and the line.
+    """
+    rows = {
+        "features": _open_rows("features", features, FEATURES, reading, read_features),
+        "labels": _open_rows("labels", labels, LABELS, reading, read_labels),
+    }
+    names = _whether_named(rows, reading.names)
+    if _is_path(edges) and Path(edges).suffix in (".npz", ".npy"):
+        return _titled(_of_adjacency(Path(edges), rows, names, reading), edges)
+    ends = {"source": reading.source, "target": reading.target, "weight": reading.weight, "time": reading.time}
+    widths = (2, 3) if all(column is None for column in ends.values()) else ()
+    found = read_edges(reading.open("edges", edges, EDGE if names is False else NAMED_EDGE, widths), ends, reading)
+    if names is None:
+        names = not _are_numbers(found)
+    if isinstance(found.table, TextFile) and found.table.comments_inside:
+        warn_outside(
+            f"{found.table.path}: lines that start with {' or '.join(reading.comments)} are comments, also below the "
+            f"first edge ({found.table.comments_inside:,} there); a name that does so needs quotes, or comments=''"
+        )
+    feature_rows, label_rows = (
+        _read(argument, opened, names, found.names, reading) for argument, opened in rows.items()
+    )
+    if names:
+        parts = _named(found, feature_rows, label_rows)
+    else:
+        parts = _numbered(found, feature_rows, label_rows, reading.names is False)
+    parts.places["adjacency"] = str(found.table.path)
+    return _titled(parts, edges)
+
+
+def _titled(parts: Parts, edges: Any) -> Parts:
+    """Names the graph after the file of its edges."""
+    if _is_path(edges):
+        parts.name = Path(edges).with_suffix("").stem if Path(edges).suffix == ".gz" else Path(edges).stem
+    return parts
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _open_rows(
+    argument: str, value: Any, want: str, reading: Reading, read_matrix: Callable[[Path], Any]
+) -> Rows | RowTable | None:
+    """A table with a row per node, or a matrix, whose rows have no names."""
+    if value is None:
+        return None
+    if _is_path(value):
+        if Path(value).suffix in (".npy", ".npz") and not (argument == "labels" and Path(value).suffix == ".npz"):
+            return Rows(value, read_matrix(Path(value)))
+        return reading.open_rows(reading.open(argument, value, want))
+    return reading.open_rows(reading.open(argument, value, want)) if is_frame(value) else Rows(argument, value)
+
+
+def _whether_named(rows: dict[str, Rows | RowTable | None], stated: bool | None) -> bool | None:
+    """Whether the nodes have names, as far as the features and the labels tell; None: the edges decide.
+
+    Raises:
+        ValueError: one table has names and another has none, or one should have names and has none.
+    """
+    kinds = {
+        argument: False if isinstance(opened, Rows) else opened.named
+        for argument, opened in rows.items()
+        if opened is not None
+    }
+    without = [argument for argument, named in kinds.items() if named is False]
+    named = [argument for argument, named in kinds.items() if named]
+    if without and (stated or named):
+        other = "names=True" if stated else f"names in {rows[named[0]].table.path}"
+        path = rows[without[0]].path
+        raise ValueError(f"{path}: got rows without names, and {other}: want the name of each node in its first column")
+    if stated is not None:
+        return stated
+    return True if named else False if without else None
+
+
+def _are_numbers(edges: Edges) -> bool:
+    """Whether the nodes are numbered from 0: all names are such integers, 0 is there, and no number is far beyond."""
+    if not all(map(NUMBER.fullmatch, edges.names)):
+        return False
+    numbers = set(map(int, edges.names))
+    return 0 in numbers and not is_far_beyond(max(numbers), edges.ends[0].size)
+
+
+def _read(
+    argument: str, opened: Rows | RowTable | None, names: bool, known: list[str], reading: Reading
+) -> Rows | None:
+    if not isinstance(opened, RowTable):
+        return opened
+    guessed = opened.named is None
+    opened.settle(names, known)
+    if argument == "labels":
+        return opened.labels(reading.label)
+    rows = opened.features([reading.label] if isinstance(reading.label, str) else [], reading.categories)
+    if guessed and not names and rows.values.shape[1] > 1:
+        first = rows.values[:, 0]
+        if np.array_equal(np.sort(first), np.arange(first.size)):
+            warn_outside(
+                f"{rows.path}: the first column holds each number from 0 to {first.size - 1} once, and is read as a "
+                "feature; names=True if these are the numbers of the nodes"
+            )
+    return rows
+
+
+def _of_adjacency(path: Path, rows: dict[str, Any], names: bool | None, reading: Reading) -> Parts:
+    """The parts of a graph whose adjacency is an archive of SciPy."""
+    if path.suffix == ".npy":
+        raise ValueError(f"{path}: want a table of edges, or an adjacency from scipy.sparse.save_npz (.npz)")
+    if names:
+        raise ValueError(f"{path}: got an adjacency, whose nodes have no names, want a table of edges for names")
+    for column in ("source", "target", "weight", "time"):
+        if getattr(reading, column) is not None:
+            raise ValueError(f"{column}: got {shown(getattr(reading, column))}, but {path} has no columns")
+    adjacency = read_sparse(path)
+    features, labels = (_read(argument, opened, False, [], reading) for argument, opened in rows.items())
+    parts = Parts(adjacency, _values(features), _values(labels), _places(features, labels))
+    parts.places["adjacency"] = str(path)
+    return parts
+
+
+def _values(rows: Rows | None) -> Any:
+    return None if rows is None else rows.values
+
+
+def _places(features: Rows | None, labels: Rows | None) -> dict[str, str]:
+    both = {"features": features, "labels": labels}
+    return {argument: str(rows.path) for argument, rows in both.items() if rows is not None}
+
+
+# Nodes without names.
+
+
+def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, stated: bool) -> Parts:
+    """The parts of a graph whose nodes are numbered from 0, with a row of features and of labels for each.
+
+    Args:
+        stated: whether the caller says that the nodes are numbers.
+    """
+    counted = features or labels
+    words = np.array([not DIGITS.fullmatch(name) or int(name) >= 2**63 for name in edges.names])
+    if words.any():
+        reason = f", because {counted.path} has rows without names" if counted else ""
+        raise edges.wrong(edges.first_with(words), EDGE + reason)
+    number = np.array([int(name) for name in edges.names], np.int64)
+    highest, lowest = int(number.max()), int(number.min())
+    place = edges.place(edges.first_with(number == highest))
+    if counted is None:
+        if is_far_beyond(highest, edges.ends[0].size):
+            raise ValueError(
+                f"{place}: got node {highest} in a file of {edges.ends[0].size} edges, want nodes that are numbered "
+                "from 0 without such gaps: names=True, or features or labels with a row per node"
+            )
+        nodes = highest + 1
+        if not stated and np.unique(number).size < nodes:
+            warn_outside(
+                f"{edges.table.path}: {nodes - np.unique(number).size} of the numbers from 0 to {highest} have no "
+                "edges, and are nodes without edges; names=True if the nodes are only those in the table"
+            )
+    else:
+        nodes = _length(counted)
+        if highest >= nodes:
+            hint = "; are the nodes numbered from 1?" if lowest == 1 and highest == nodes else ""
+            raise ValueError(
+                f"{place}: got node {highest}, but {counted.path} has {nodes} rows: want 0 to {nodes - 1}{hint}"
+            )
+        if lowest > 0 and not stated:
+            warn_outside(
+                f"{edges.table.path}: the smallest node is {lowest}, so that the nodes before it have no edges: node i "
+                f"is row i of {counted.path}, from 0 on"
+            )
+    adjacency, times = _adjacency(*(number[end] for end in edges.ends), edges, nodes)
+    return Parts(adjacency, _values(features), _values(labels), _places(features, labels), None, times)
+
+
+def _length(rows: Rows) -> int:
+    try:
+        shape = tuple(rows.values.shape) if hasattr(rows.values, "shape") else np.shape(rows.values)
+    except ValueError as error:
+        raise ValueError(f"{rows.path}: got {type(rows.values).__name__}, want a row per node ({error})") from None
+    if not shape:
+        raise TypeError(f"{rows.path}: got {shown(rows.values)}, want a path, a data frame or a row per node")
+    return int(shape[0])
+
+
+# Nodes with names.
+
+
+def _named(edges: Edges, features: Rows | None, labels: Rows | None) -> Parts:
+    """The parts of a graph whose nodes are all names of the three tables, in their order."""
+    tables = [rows for rows in (features, labels) if rows is not None]
+    code = {name: number for number, name in enumerate(edges.names)} if tables else {}
+    names = edges.names
+    for rows in tables:
+        for name in rows.names:
+            code.setdefault(name, len(code))
+        names = list(code)
+    nodes, node = in_order(names)
+    _warn_of_words(edges, nodes)
+    in_edges = np.zeros(len(nodes), bool)
+    in_edges[node[: len(edges.names)]] = True
+    adjacency, times = _adjacency(*(node[end] for end in edges.ends), edges, len(nodes))
+    found = []
+    for rows, what in ((features, "features are 0"), (labels, "label is unknown")):
+        at = None if rows is None else node[[code[name] for name in rows.names]]
+        if at is not None:
+            _compare(edges, rows, at, in_edges, nodes, what)
+        found.append(at)
+    return Parts(
+        adjacency,
+        None if features is None else _placed(features.values, found[0], len(nodes)),
+        None if labels is None else _labels(labels.values, found[1], len(nodes)),
+        _places(features, labels),
+        nodes,
+        times,
+    )
+
+
+def _warn_of_words(edges: Edges, nodes: np.ndarray) -> None:
+    """Says which name makes words of names most of which are integers."""
+    if nodes.dtype != object:
+        return
+    words = np.array([NUMBER.fullmatch(name.removeprefix("-")) is None for name in edges.names])
+    if words.any() and 10 * words.sum() <= words.size:
+        edge = edges.first_with(words)
+        ends = [edges.names[end[edge]] for end in edges.ends]
+        word = next(name for name in ends if NUMBER.fullmatch(name.removeprefix("-")) is None)
+        warn_outside(
+            f"{edges.place(edge)}: got {short(word)}, and {words.sum()} of the {words.size} names are not integers, so "
+            "that all are read as words; names=False if all should be numbers"
+        )
+
+
+def _compare(edges: Edges, rows: Rows, at: np.ndarray, in_edges: np.ndarray, nodes: np.ndarray, what: str) -> None:
+    """Counts the names that are in one table only.
+
+    Raises:
+        ValueError: the tables have no name in common, or two rows are of one node.
+    """
+    order = np.argsort(at, kind="stable")
+    twice = np.flatnonzero(np.diff(at[order]) == 0)
+    if twice.size:
+        first, second = (rows.table.place(rows.lines[order[twice[0] + k]]) for k in (0, 1))
+        raise ValueError(f"{second}: got a second row for {nodes[at[order[twice[0]]]]}, whose first is {first}")
+    path, other = edges.table.path, rows.path
+    alone = ~in_edges[at]
+    if alone.all():
+        raise ValueError(
+            f"{other}: got no name that is in {path}, want names such as {short(edges.names[0])} in its first column, "
+            f"got {short(rows.names[0])}"
+        )
+    if alone.any():
+        first = int(alone.argmax())
+        warn_outside(
+            f"{rows.table.place(rows.lines[first])}: {counted(alone, 'name')} not in {path}, such as "
+            f"{short(rows.names[first])}: nodes without edges"
+        )
+    missing = in_edges.copy()
+    missing[at] = False
+    if missing.any():
+        first = short(str(nodes[missing.argmax()]))
+        warn_outside(f"{path}: {counted(missing, 'name')} not in {other}, such as {first}: their {what}")
+
+
+def _placed(values: Any, at: np.ndarray, nodes: int) -> Any:
+    """Rows of features at their nodes; other nodes have zeros."""
+    if scipy.sparse.issparse(values):
+        placement = scipy.sparse.csr_matrix((np.ones(at.size), (at, np.arange(at.size))), (nodes, at.size))
+        return placement @ values
+    out = np.zeros((nodes, values.shape[1]))
+    out[at] = values
+    return out
+
+
+def _labels(values: np.ndarray, at: np.ndarray, nodes: int) -> np.ndarray:
+    out = np.full(nodes, "" if values.dtype == object else -1, values.dtype)
+    out[at] = values
+    return out
+
+
+def counted(mask: np.ndarray, noun: str) -> str:
+    """How many a mask chooses: "1 name is", "2 names are"."""
+    count = int(np.count_nonzero(mask))
+    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"
+
+
+# Edges.
+
+
+def _adjacency(
+    source: np.ndarray, target: np.ndarray, edges: Edges, nodes: int
+) -> tuple[scipy.sparse.csr_matrix, np.ndarray | None]:
+    """The symmetric adjacency, each edge with the largest of its weights, and the first time of each edge."""
+    loops = source == target
+    if loops.any():
+        warn_outside(f"{edges.table.path}: {counted(loops, 'edge')} from a node to itself, and left out")
+    weights, times = edges.weights, edges.times
+    used = ~loops if weights is None else ~loops & (weights > 0)
+    key = np.minimum(source, target).astype(np.int64)
+    key *= nodes
+    key += np.maximum(source, target)
+    key, weights, times = key[used], *(None if part is None else part[used] for part in (weights, times))
+    if weights is None and times is None:
+        # np.unique keeps a table of hashes, which takes ten times as long.
+        key.sort()
+        key = key[np.diff(key, prepend=-1) != 0]
+    else:
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        starts = np.flatnonzero(np.diff(key, prepend=-1))
+        key = key[starts]
+        if key.size:
+            weights = None if weights is None else np.maximum.reduceat(weights[order], starts)
+            times = None if times is None else np.minimum.reduceat(times[order], starts)
+    low, high = (key // nodes).astype(np.int32), (key % nodes).astype(np.int32)
+    values = np.ones(key.size) if weights is None else weights
+    upper = scipy.sparse.csr_matrix((values, (low, high)), (nodes, nodes))
+    return upper + upper.T.tocsr(), times
