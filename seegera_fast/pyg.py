@@ -12,7 +12,6 @@ import torch
 
 from .convert import edge_weights, edges_to_coo, warn_outside
 from .entries import coo_of_compressed, to_coo
-from .labels import class_labels
 from .support import arguments
 
 WANTED = "want a torch_geometric.data.Data"
@@ -36,7 +35,6 @@ def check_data(data: Any) -> None:
 
     Raises:
         TypeError: something else, and what to do with it.
-        ValueError: a part of a split, or a graph without edge_index or adj_t.
     """
     name = type(data).__name__
     if isinstance(data, torch.utils.data.Dataset):
@@ -105,7 +103,9 @@ def adjacency_of_data(data: Any, weighted: bool) -> scipy.sparse.coo_matrix:
     if name is None:
         raise ValueError(f"data: has neither edge_index nor adj_t, {WANTED} with edges")
     value = _value(data, name)
-    sparse = value.layout != torch.strided if isinstance(value, torch.Tensor) else _is_sparse_tensor(value)
+    sparse = scipy.sparse.issparse(value) or _is_sparse_tensor(value)
+    if isinstance(value, torch.Tensor):
+        sparse = value.layout != torch.strided
     if name != "edge_index" or sparse:
         coo = to_coo(_matrix(value, name), f"data.{name}")
         if coo.shape[0] != coo.shape[1]:
@@ -170,7 +170,8 @@ def labels_of_data(data: Any, name: str, num_nodes: int) -> Labels:
     """An attribute of the data as labels. What are no classes of nodes is left out, with a warning.
 
     Raises:
-        TypeError, ValueError: the classes are not one per node.
+        TypeError: values that are neither numbers nor words.
+        ValueError: several columns of integers.
     """
     given = _named(data, "labels", name, LABELS)
     if given is None:
@@ -186,7 +187,6 @@ def labels_of_data(data: Any, name: str, num_nodes: int) -> Labels:
             f"data.{name}: got shape {found.shape} of integers, want one label per node: labels=data.{name}[:, 0]"
         )
     if missing is None:
-        class_labels(found, num_nodes)
         return Labels(given)
     warn_outside(f"data: {missing}, so that the graph has no labels; labels=None says so without this warning")
     return Labels(None, missing)

@@ -117,6 +117,13 @@ def data():
     return types.SimpleNamespace(edge_index=torch.from_numpy(EDGES), num_nodes=6)
 
 
+def part(*pairs):
+    """A part of a link split of PyTorch Geometric: a pair with a link, and one without."""
+    return types.SimpleNamespace(
+        **vars(data()), edge_label_index=torch.tensor(pairs).T, edge_label=1 - torch.arange(len(pairs))
+    )
+
+
 def saved(folder):
     path = folder / "saved.safetensors"
     if not path.exists():
@@ -296,10 +303,13 @@ def calls(folder):
                 "dtype": torch.float64,
             },
         ),
-        "Graph.from_pyg": (sf.Graph.from_pyg, {"data": data(), **options}),
+        "Graph.from_pyg": (
+            sf.Graph.from_pyg,
+            {"data": data(), "features": "x", "labels": "y", "split": None, **options},
+        ),
         "Graph.from_networkx": (
             sf.Graph.from_networkx,
-            {"g": networks(), "features": np.eye(4), "labels": [0, 1, 0, 1], "name": "path"},
+            {"g": networks(), "features": np.eye(4), "labels": [0, 1, 0, 1], "weight": None, "name": "path"},
         ),
         "Graph.with_edges": (g.with_edges, {"edges": g.edges()[:3]}),
         "Graph.with_features": (g.with_features, {"features": matrix}),
@@ -382,7 +392,10 @@ def calls(folder):
                 "progress": False,
             },
         ),
-        "tasks.link_prediction": (tasks.link_prediction, {"graph": g, **ratios, **task, **QUICK}),
+        "tasks.link_prediction": (
+            tasks.link_prediction,
+            {"graph": g, **ratios, "sides": None, "split": tasks.split_links(g), **task, **QUICK},
+        ),
         "tasks.attribute_inference": (
             tasks.attribute_inference,
             {"graph": g, **ratios, **task, **QUICK, "likelihood": "mse"},
@@ -401,7 +414,21 @@ def calls(folder):
                 "likelihood": "mse",
             },
         ),
-        "tasks.split_links": (tasks.split_links, {"graph": g, **ratios}),
+        "tasks.split_links": (tasks.split_links, {"graph": g, **ratios, "sides": None}),
+        "tasks.LinkSplit": (
+            tasks.LinkSplit,
+            {
+                "train": g,
+                "valid_pos": [[0, 2]],
+                "valid_neg": [[1, 3]],
+                "test_pos": np.array([[3, 0]]),
+                "test_neg": torch.tensor([[2, 4]]),
+            },
+        ),
+        "tasks.LinkSplit.from_pyg": (
+            tasks.LinkSplit.from_pyg,
+            {"train": part([0, 1]), "valid": part([0, 2], [1, 3]), "test": part([3, 0], [2, 4]), "name": "ring"},
+        ),
         "tasks.split_features": (tasks.split_features, {"graph": g, **ratios}),
         "tasks.split_nodes": (tasks.split_nodes, {"graph": g, "train": 0.5, "valid": 0.2, "seed": 3}),
         "tasks.public_split": (tasks.public_split, {"graph": g}),
@@ -566,7 +593,9 @@ def bits(value):
     if isinstance(value, sf.SparseMatrix):
         return [bits(part) for part in (value.rowptr, value.col, value.values)] + [value.shape, value.layout]
     if isinstance(value, sf.Graph):
-        return [bits(part) for part in (value.adjacency, value.features, value.labels, value.masks, value.name)]
+        return [
+            bits(part) for part in (value.adjacency, value.features, value.labels, value.masks, value.name, value.nodes)
+        ]
     if isinstance(value, torch.nn.Module):
         return [bits(dict(value.state_dict())), value.training, value._steps, bits(value.graph), value.config]
     if isinstance(value, torch.optim.Optimizer):

@@ -24,6 +24,7 @@ import pytest
 import scipy.sparse
 import torch
 from disk import largest_file
+from matplotlib.figure import Figure
 
 import seegera_fast as sf
 from seegera_fast.command.main import main
@@ -217,6 +218,29 @@ def test_a_graph_denser_than_what_is_trained_on(run, tmp_path, plain_picture):
     command = ["embed", out / "model.safetensors", "--edges", tmp_path / "dense.txt", "--out", tmp_path / "e.npy"]
     assert run(*command)[0] == 0
     assert np.array_equal(np.load(tmp_path / "e.npy"), np.load(out / "embedding.npy"))
+
+
+def test_bipartite(run, tmp_path, plain_picture):
+    """Pairs without a link are drawn across the two sides, in link prediction only."""
+    edges = tmp_path / "orders.txt"
+    edges.write_text("".join(f"{user} {5 + (user + step) % 6}\n" for user in range(5) for step in (0, 1, 3)))
+    out = tmp_path / "out"
+    status, _, err = run("train", "--edges", edges, "--bipartite", "--epochs", 1, "--out", out, *SMALL)
+    assert status == 0, err
+    assert results_in(out)["configuration"]["sides"] == "auto"
+    triangle = tmp_path / "triangle.txt"
+    triangle.write_text("0 1\n1 2\n2 0\n3 0\n")
+    for argv, message in [
+        (["--edges", triangle, "--bipartite"], "sides: got 'auto', but the graph is not bipartite"),
+        (
+            ["--edges", edges, "--bipartite", "--task", "attribute"],
+            "--bipartite goes with --task link, got --task attr",
+        ),
+        (["--edges", edges, "--set", "sides=auto"], "sides has an option of its own: --bipartite"),
+    ]:
+        status, _, err = run("train", *argv, "--epochs", 1, "--out", tmp_path / "none", *SMALL)
+        assert status == 2
+        assert message in err
 
 
 def test_set_reads_every_kind_of_value(run, own, tmp_path, plain_picture):
@@ -966,6 +990,14 @@ def test_projection():
         points, method = plots.project(draws.standard_normal((rows, width)))
         assert (method, points.shape) == ("PCA", (rows, 2))
         assert np.isfinite(points).all()
+
+
+@pytest.mark.parametrize("names", [None, ("ice", "rain", "snow")])
+def test_legend_has_the_names_of_the_classes(names):
+    axes = Figure().subplots()
+    plots._draw_embedding(axes, np.eye(4, 2), np.array([2, 0, -1, 2]), names, 0)
+    want = ["unknown", "0", "2"] if names is None else ["unknown", "ice", "snow"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == want
 
 
 def test_picture_of_an_odd_run():

@@ -50,6 +50,7 @@ SHOWN = [
     sf.tasks.attribute_inference,
     sf.tasks.node_classification,
     sf.tasks.split_links,
+    sf.tasks.LinkSplit.from_pyg,
     sf.tasks.split_features,
     sf.tasks.split_nodes,
     *(getattr(ops, name) for name in ops.__all__),
@@ -193,10 +194,10 @@ for value, gradient in (call() for call in calls.values()):
     assert all(line.endswith(" (1797, 8)") for line in lines)
 
 
-def test_the_table_of_habits_is_that_of_the_tests():
+def test_the_tables_of_habits_are_those_of_the_tests():
     path = ROOT / "tools" / "habits.py"
     spec = importlib.util.spec_from_file_location("habits", path)
     habits = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(habits)
     text = habits.PAGE.read_text(encoding="utf-8")
-    assert habits.page(text) == text, "the table is not that of the tests: run python tools/habits.py"
+    assert habits.page(text) == text, "a table is not that of the tests: run python tools/habits.py"

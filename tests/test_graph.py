@@ -263,7 +263,8 @@ def test_subnormal_values_are_zero(dtype):
         assert got.col.tolist() == [0, 0]
         assert got.values.tolist() == [1.0, tiny]
         assert torch.equal(got.row_normalized.values, torch.ones(2, dtype=dtype))
-    graph = Graph(np.array([[0, tiny / 2, 1], [tiny / 2, 0, 1], [1, 1, 0]]), weighted=True, dtype=dtype)
+    with pytest.warns(UserWarning, match=rf"edges of weight 0 \(in {dtype}\), which vanish with weighted=True: 1;"):
+        graph = Graph(np.array([[0, tiny / 2, 1], [tiny / 2, 0, 1], [1, 1, 0]]), weighted=True, dtype=dtype)
     assert graph.num_edges == 2
 
 
@@ -618,9 +619,9 @@ def test_pyg_weights_and_tables_of_masks():
         edge_weight=torch.tensor([3.0, 3.0]),
         train_mask=torch.ones(2, 10, dtype=torch.bool),
     )
-    graph = Graph.from_pyg(data, weighted=True)
+    graph = Graph.from_pyg(data, weighted=True, split=9)
     assert graph.propagation.to_dense().tolist() == torch.tensor([[0.25, 0.75], [0.75, 0.25]]).tolist()
-    assert graph.masks == {}
+    assert graph.masks["train"].tolist() == [True, True]
     with pytest.warns(UserWarning, match="weighted=True keeps them"):
         Graph.from_pyg(data)
 
@@ -673,9 +674,20 @@ def test_duplicates_count_once_and_loops_are_dropped(quiet):
     assert graph.adjacency.values.tolist() == [1, 1, 1, 1]
 
 
-def test_explicit_zeros_are_not_edges(quiet):
-    given = scipy.sparse.coo_matrix(([1.0, 1.0, 0.0, 0.0], ([0, 1, 1, 2], [1, 0, 2, 1])), shape=(3, 3))
-    assert Graph(given).edges().tolist() == [[0, 1]]
+def test_zeros_that_fill_blocks_are_no_edges(quiet):
+    given = scipy.sparse.coo_matrix(([1.0, 1.0], ([0, 1], [1, 0])), shape=(4, 4))
+    for blocks in (given.tobsr((2, 2)), torch.tensor(given.toarray()).to_sparse_bsr((2, 2)), given.todia()):
+        for weighted in (False, True):
+            assert Graph(blocks, weighted=weighted).edges().tolist() == [[0, 1]]
+
+
+def test_an_edge_of_weight_zero_in_one_direction(quiet):
+    """The larger weight counts, and duplicates are added up, so that no edge vanishes."""
+    given = scipy.sparse.coo_matrix(([0.0, 2.0, 0.0, 3.0, 3.0], ([0, 1, 1, 1, 2], [1, 0, 2, 2, 1])), shape=(3, 3))
+    with pytest.warns(UserWarning, match="got a directed graph") as caught:
+        graph = Graph(given, weighted=True)
+    assert len(caught) == 1
+    assert graph.weights.tolist() == [2, 2, 3, 3]
 
 
 def test_a_directed_graph_becomes_undirected_with_a_warning():
@@ -713,7 +725,8 @@ def test_repeated_edges_of_an_edge_index(quiet):
     want = Graph(np.array([[0, 5.0, 0], [5.0, 0, 0], [0, 0, 0]]), weighted=True)
     for order in (np.arange(8), np.arange(8)[::-1].copy()):
         for given in (np.array(weight)[order], torch.tensor(weight, dtype=torch.bfloat16)[order]):
-            graph = Graph.from_edge_index(index[:, order], num_nodes=3, edge_weight=given, weighted=True)
+            with pytest.warns(UserWarning, match=r"got edges of weight 0 .*, which vanish with weighted=True: 1;"):
+                graph = Graph.from_edge_index(index[:, order], num_nodes=3, edge_weight=given, weighted=True)
             assert graph.edges().tolist() == [[0, 1]]
             assert_same_bits(graph.propagation.to_dense(), want.propagation.to_dense())
     again = Graph.from_edge_index(index[:, :5], num_nodes=3, weighted=True)

@@ -20,6 +20,7 @@ from torch_geometric.transforms import RandomLinkSplit
 
 import seegera_fast as sf
 from seegera_fast import Graph
+from seegera_fast.command.files import read_graph
 from seegera_fast.tasks import LinkSplit, link_prediction, node_classification, split_links
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -73,6 +74,7 @@ KINDS = {
     "csr": torch.Tensor.to_sparse_csr,
     "csc": torch.Tensor.to_sparse_csc,
     "torch_sparse": torch_sparse,
+    "SciPy": lambda dense: scipy.sparse.csr_array(dense.numpy()),
 }
 
 
@@ -96,7 +98,7 @@ def test_adj_t(kind):
 
 
 def test_sparse_tensor_without_values_and_damaged():
-    """a matrix of torch_sparse without values, or with damaged pointers: all weights 1; refused"""
+    """a matrix of torch_sparse: without values all weights are 1; damaged pointers are refused"""
     rowptr, col = torch.tensor([0, 1, 3, 4]), torch.tensor([1, 0, 2, 1])
     graph = Graph.from_pyg(Data(adj_t=SparseTensor(rowptr, col, None, (3, 3))), weighted=True)
     assert graph.weights.tolist() == [1, 1, 1, 1]
@@ -120,7 +122,7 @@ def test_edge_index_class():
 
 @pytest.mark.parametrize("shape", [(4,), (4, 1)])
 def test_edge_attr(shape):
-    """`data.edge_attr` of one column with `weighted=True`: the weights; of several columns: refused"""
+    """`data.edge_attr` with `weighted=True`: one column holds the weights; several are refused"""
     data = Data(edge_index=PATH, edge_attr=torch.tensor([2.0, 2.0, 5.0, 5.0]).reshape(shape), num_nodes=3)
     assert Graph.from_pyg(data, weighted=True).weights.tolist() == [2, 2, 5, 5]
     assert Graph.from_pyg(data).weights is None
@@ -143,20 +145,31 @@ def test_directed_data():
 
 
 DOORS = {
-    "SciPy": lambda weighted: Graph(zeros(), weighted=weighted),
-    "torch coo": lambda weighted: Graph(torch_zeros(), weighted=weighted),
-    "torch csr": lambda weighted: Graph(torch_zeros().coalesce().to_sparse_csr(), weighted=weighted),
-    "edge_index": lambda weighted: Graph.from_edge_index(
+    "SciPy": lambda weighted, folder: Graph(zeros(), weighted=weighted),
+    "torch coo": lambda weighted, folder: Graph(torch_zeros(), weighted=weighted),
+    "torch csr": lambda weighted, folder: Graph(torch_zeros().coalesce().to_sparse_csr(), weighted=weighted),
+    "edge_index": lambda weighted, folder: Graph.from_edge_index(
         PATH, num_nodes=3, edge_weight=[1.0, 1.0, 0.0, 0.0], weighted=weighted
     ),
-    "edge_weight": lambda weighted: Graph.from_pyg(
+    "edge_weight": lambda weighted, folder: Graph.from_pyg(
         Data(edge_index=PATH, edge_weight=torch.tensor([1.0, 1, 0, 0]), num_nodes=3), weighted=weighted
     ),
-    "adj_t": lambda weighted: Graph.from_pyg(Data(adj_t=torch_zeros()), weighted=weighted),
-    "networkx": lambda weighted: Graph.from_networkx(
+    "adj_t": lambda weighted, folder: Graph.from_pyg(Data(adj_t=torch_zeros()), weighted=weighted),
+    "networkx": lambda weighted, folder: Graph.from_networkx(
         networkx.Graph([(0, 1, {"weight": 1}), (1, 2, {"weight": 0})]), weighted=weighted
     ),
+    "text": lambda weighted, folder: files(weighted, folder, "edges.txt"),
+    "npz": lambda weighted, folder: files(weighted, folder, "edges.npz"),
 }
+
+
+def files(weighted, folder, name):
+    """The same graph from files."""
+    if name.endswith(".npz"):
+        scipy.sparse.save_npz(folder / name, zeros().tocsr())
+    else:
+        (folder / name).write_text("0 1 1\n1 2 0\n")
+    return read_graph(folder / name, weighted=weighted)
 
 
 def zeros():
@@ -168,15 +181,15 @@ def torch_zeros():
 
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
-def test_edges_of_weight_zero(door):
-    """an edge of weight 0: an edge, with a warning; with `weighted=True` it vanishes, with a warning"""
+def test_edges_of_weight_zero(door, tmp_path):
+    """an edge of weight 0, also from a file: an edge; with `weighted=True` it vanishes; a warning says so"""
     with pytest.warns(
         UserWarning, match="stored entries of weight 0, which count as edges: 2; weighted=True"
     ) as caught:
-        assert door(False).edges().tolist() == EDGES
+        assert door(False, tmp_path).edges().tolist() == EDGES
     assert [each.filename for each in caught if "weight" in str(each.message)] == [__file__]
     with pytest.warns(UserWarning, match=r"edges of weight 0 \(in torch.float32\), which vanish .*: 1; want") as caught:
-        assert door(True).edges().tolist() == EDGES[:1]
+        assert door(True, tmp_path).edges().tolist() == EDGES[:1]
     assert [each.filename for each in caught if "weight" in str(each.message)] == [__file__]
 
 
@@ -184,7 +197,7 @@ def test_edges_of_weight_zero(door):
 
 
 def test_isolated_nodes():
-    """isolated nodes and no `num_nodes`: counted by `x`, `y`, masks or a matrix"""
+    """isolated nodes, and no `data.num_nodes`: `x`, `y`, the masks or a matrix count the nodes"""
     assert Graph.from_pyg(Data(edge_index=PATH, x=torch.ones(5, 2))).num_nodes == 5
     assert Graph.from_pyg(Data(edge_index=PATH, y=torch.zeros(6).long())).num_nodes == 6
     assert Graph.from_pyg(Data(edge_index=PATH, train_mask=torch.ones(7).bool())).num_nodes == 7
@@ -196,7 +209,7 @@ def test_isolated_nodes():
 
 
 def test_features():
-    """`x` absent, sparse, of one dimension or under another name: the identity; taken; a column; `features=`"""
+    """`data.x`: may be sparse, a column, or absent: the identity; `features="pos"` takes another attribute"""
     assert Graph.from_pyg(ring(4)).features.to_dense().tolist() == torch.eye(4).tolist()
     values = torch.tensor([1.0, 0.0, 2.0, 3.0])
     assert Graph.from_pyg(ring(4, x=torch.diag(values).to_sparse())).features.nnz == 3
@@ -226,7 +239,7 @@ def test_features():
     ids=["real", "column", "columns", "infinite", "of the graph", "targets of the graph", "scalar"],
 )
 def test_labels_that_are_no_classes(y, reason):
-    """`y` of real numbers, or one of the whole graph: no labels, with a warning; node classification says why"""
+    """`data.y` of real numbers, or of the whole graph: no labels, with a warning; node classification says why"""
     with pytest.warns(UserWarning, match=rf"^data: {reason}.*, so that the graph has no labels; labels=None") as caught:
         graph = Graph.from_pyg(ring(8, x=torch.eye(8), y=y))
     assert [warning.filename for warning in caught] == [__file__]
@@ -238,7 +251,7 @@ def test_labels_that_are_no_classes(y, reason):
 
 
 def test_labels_with_gaps():
-    """`y` with NaN, or absent: unknown nodes; no labels"""
+    """`data.y` with NaN: these nodes have no known label"""
     for y in (torch.tensor([1, torch.nan, 0, 1]), torch.tensor([[1], [torch.nan], [0], [1]])):
         assert Graph.from_pyg(ring(4, y=y)).labels.tolist() == [1, -1, 0, 1]
     assert Graph.from_pyg(ring(4)).labels is None
@@ -248,7 +261,7 @@ def test_labels_with_gaps():
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool])
 def test_several_classes(dtype):
-    """multi-hot `y`, or several columns of integers: refused; one-hot rows are classes"""
+    """multi-hot `data.y`, or several columns of integers: refused; one-hot rows are classes"""
     y = torch.eye(4)[[2, 0, 1, 3]].to(dtype)
     assert Graph.from_pyg(ring(4, y=y)).labels.tolist() == [2, 0, 1, 3]
     y[1, 2] = 1
@@ -262,7 +275,7 @@ def test_several_classes(dtype):
 
 
 def test_other_labels():
-    """`labels=None`, a tensor, or the name of another attribute: none; those instead of `y`"""
+    """`labels=`: None, a tensor or the name of another attribute replaces `data.y`"""
     data = ring(4, y=torch.rand(4), kind=torch.tensor([3, 1, 0, 1]))
     assert Graph.from_pyg(data, labels=None).labels is None
     assert Graph.from_pyg(data, labels="kind").labels.tolist() == [3, 1, 0, 1]
@@ -397,7 +410,7 @@ def test_words_of_networkx():
     ids=["words", "ints", "NumPy's ints", "tuples", "large ints", "the same word", "truth"],
 )
 def test_names_of_networkx(nodes, names):
-    """nodes of networkx that are ints or strings, tuples or others: kept; written as strings if these differ"""
+    """nodes of networkx: `graph.nodes` has integers or strings as they are, and others as `str` writes them"""
     g = networkx.Graph()
     g.add_nodes_from(nodes)
     g.add_edges_from([nodes[:2], nodes[1:]])
@@ -448,7 +461,7 @@ def test_kinds_of_networkx(kind):
 
 
 def test_attributes_of_networkx():
-    """a networkx attribute that is a number, a vector, or a list of several classes: a column; features; refused"""
+    """attributes of networkx as features: a number makes a column, a vector a row"""
     g = networkx.path_graph(3)
     for node in g:
         g.nodes[node].update(age=node + 0.5, vector=[node, 1], several=[1, node % 2], ragged=[0] * (node + 1))
@@ -502,7 +515,7 @@ def test_bipartite(seed):
 
 
 def test_bipartite_draws_all_pairs():
-    """all pairs across two sides: drawn evenly, and none is missing"""
+    """pairs across two sides: drawn evenly, and none is left out"""
     joined = np.zeros((3, 4))
     joined[[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 3, 0, 1, 2]] = 1
     graph = Graph(np.block([[np.zeros((3, 3)), joined], [joined.T, np.zeros((4, 4))]]))
@@ -519,7 +532,7 @@ def test_bipartite_draws_all_pairs():
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=14))
 def test_two_sides_of_any_graph(pairs):
-    """any graph with `sides="auto"`: the sides that networkx finds, or refused if it is not bipartite"""
+    """a graph of several parts with `sides="auto"`: the sides of each part are found; an odd cycle is refused"""
     g = networkx.Graph(pairs)
     g.remove_edges_from(list(networkx.selfloop_edges(g)))
     g.add_nodes_from(range(9))
@@ -557,7 +570,7 @@ def test_two_sides_of_any_graph(pairs):
     ],
 )
 def test_wrong_sides(sides, error, message):
-    """sides that are not two, or that an edge does not join: refused"""
+    """`split_links(graph, sides=...)` with an edge within one side: refused"""
     graph = Graph.from_pyg(ring(5))
     with pytest.raises(error, match=f"^{message}"):
         split_links(graph, sides=sides)
@@ -637,6 +650,18 @@ def test_a_split_by_hand(parts, message):
     assert by_hand().test_pos.tolist() == [[1, 2]]
     with pytest.raises((TypeError, ValueError), match=f"^{message}"):
         by_hand(**parts)
+
+
+def test_a_checkpoint_of_another_split(tmp_path):
+    """`link_prediction(graph, split=...)` with the checkpoint of another split: refused"""
+    graph = Graph.from_pyg(ring(6))
+    checkpoint = sf.Checkpoint(tmp_path / "run.safetensors", every=1)
+    twice = {**QUICK, "epochs": 2}
+    link_prediction(graph, split=by_hand(), checkpoint=checkpoint, **twice)
+    again = sf.Checkpoint(checkpoint.path, every=1, resume=True)
+    assert link_prediction(graph, split=by_hand(), checkpoint=again, **twice).epochs == 2
+    with pytest.raises(ValueError, match=r"split \(checkpoint: \w+, this run: \w+\)"):
+        link_prediction(graph, split=by_hand(valid_neg=[[0, 3]]), checkpoint=again, **twice)
 
 
 def test_a_split_of_another_graph():

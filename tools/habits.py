@@ -1,8 +1,8 @@
-"""Writes the table in docs/pytorch.md from the tests of tests/test_pytorch.py.
+"""Writes the tables in docs/pytorch.md from the tests.
 
 python tools/habits.py
 
-The first line of each test's docstring is a row: what somebody does, a colon, and what happens.
+The first line of each test's docstring is a row: what somebody does or has, a colon, and what happens.
 """
 
 from __future__ import annotations
@@ -11,30 +11,35 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ROOT / "tests" / "test_pytorch.py"
 PAGE = ROOT / "docs" / "pytorch.md"
-HEAD = "| what you do | what happens |\n| --- | --- |\n"
+# The first line of each table, and its tests.
+TABLES = {
+    "| what you do | what happens |\n": ROOT / "tests" / "test_pytorch.py",
+    "| what you have | what happens |\n": ROOT / "tests" / "test_pyg.py",
+}
 
 
-def table() -> str:
+def table(head: str, tests: Path) -> str:
     """The table as Markdown."""
     rows = []
-    for node in ast.parse(TESTS.read_text(encoding="utf-8")).body:
+    for node in ast.parse(tests.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             does, colon, happens = ast.get_docstring(node).splitlines()[0].partition(": ")
             if not colon:
-                raise ValueError(f"{TESTS.name}, {node.name}: got no row in the docstring, want 'you do: it happens'")
+                raise ValueError(f"{tests.name}, {node.name}: got no row in the docstring, want 'you do: it happens'")
             rows.append(f"| {does} | {happens} |\n")
-    return HEAD + "".join(rows)
+    return head + "| --- | --- |\n" + "".join(rows)
 
 
 def page(text: str) -> str:
-    """The page with the table of now instead of the one that it has."""
-    before, _, rest = text.partition(HEAD)
-    after = rest.splitlines(keepends=True)
-    while after and after[0].startswith("|"):
-        del after[0]
-    return before + table() + "".join(after)
+    """The page with the tables of now instead of those that it has."""
+    for head, tests in TABLES.items():
+        before, _, rest = text.partition(head)
+        after = rest.splitlines(keepends=True)
+        while after and after[0].startswith("|"):
+            del after[0]
+        text = before + table(head, tests) + "".join(after)
+    return text
 
 
 if __name__ == "__main__":

@@ -102,7 +102,9 @@ def _split(graph: Graph, seed: int, valid: float, test: float, sides: str | None
         raise ValueError(f"sides: got {sides!r}, want None where split is given")
     train = graph.with_edges(split.train.edges())
     parts = (train.edges(), split.valid_pos, split.valid_neg, split.test_pos, split.test_neg)
-    return HeldOut(replace(split, train=train), train, bool(split.valid_pos.shape[0]), {"split": digest(parts)})
+    sizes = torch.tensor([part.shape[0] for part in parts])
+    used = {"split": digest((sizes, *parts))}
+    return HeldOut(replace(split, train=train), train, bool(split.valid_pos.shape[0]), used)
 
 
 def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:

@@ -87,10 +87,12 @@ class LinkSplit:
             >>> import seegera_fast as sf
             >>> from torch_geometric.data import Data
             >>> from torch_geometric.transforms import RandomLinkSplit
-            >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), num_nodes=6)
-            >>> parts = RandomLinkSplit(num_val=1, num_test=1, is_undirected=True)(data)
-            >>> sf.tasks.LinkSplit.from_pyg(*parts).train.num_edges
-            1
+            >>> edges = torch.combinations(torch.arange(12))[::2].T
+            >>> data = Data(edge_index=torch.cat([edges, edges.flip(0)], dim=1), num_nodes=12)
+            >>> parts = RandomLinkSplit(num_val=0.1, num_test=0.2, is_undirected=True)(data)
+            >>> split = sf.tasks.LinkSplit.from_pyg(*parts)
+            >>> split.train.num_edges, len(split.valid_pos), len(split.test_pos)
+            (24, 3, 6)
         """
         parts = {"train": train, "valid": valid, "test": test}
         pairs = {name: pyg.pairs_of_part(name, data) for name, data in parts.items()}
@@ -288,8 +290,8 @@ def check_split_of(graph: Graph, split: LinkSplit) -> None:
         if wrong.any():
             low, high = pairs[wrong][0].tolist()
             raise ValueError(
-                f"split: {name} has ({low}, {high}), which is {'an' if absent else 'no'} edge of graph, want a split of "
-                "this graph"
+                f"split: {name} has ({low}, {high}), which is {'an' if absent else 'no'} edge of graph, want a split "
+                "of this graph"
             )
 
 
