@@ -13,12 +13,16 @@ from typing import IO
 
 import numpy as np
 
+from ..graph import Graph
 from ..support.atomic import Lock, Unwritable, alone, remove_unfinished, require_writable, written_aside
+from ..tables import write_parquet
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
 CHECKPOINT = "checkpoint.safetensors"
 FILES = (RESULTS, MODEL, EMBEDDING, PICTURE, CHECKPOINT)
 LOCK = ".lock"
+# The kinds of tables that are written.
+TABLES = (".csv", ".parquet")
 
 Writer = Callable[[IO[bytes]], object]
 
@@ -134,13 +138,38 @@ def write_array(file: IO[bytes], array: np.ndarray) -> None:
     file.write(memoryview(array.reshape(-1).view(np.uint8)))
 
 
-def write_table(file: IO[bytes], nodes: np.ndarray | None, columns: Iterable[str], values: np.ndarray) -> None:
-    """Writes CSV in UTF-8: a row per node, with its name (without names: its number) in the first column, ``node``."""
-    names = range(values.shape[0]) if nodes is None else nodes.tolist()
-    file.write(",".join(["node", *map(_field, columns)]).encode() + b"\n")
-    row = ",".join(["%s", *["%.9g"] * values.shape[1]]) + "\n"
-    for name, numbers in zip(names, values.tolist(), strict=True):
-        file.write((row % (_field(name), *numbers)).encode())
+def node_names(graph: Graph) -> np.ndarray:
+    """``[n]``: the names of the nodes; without names, their numbers."""
+    return np.arange(graph.num_nodes) if graph.nodes is None else graph.nodes
+
+
+def embedding_table(graph: Graph, embedding: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of a table of embeddings ``[n, d]``: ``node``, and ``z0`` and so on."""
+    return {"node": node_names(graph), **{f"z{k}": column for k, column in enumerate(embedding.T)}}
+
+
+def write_table(file: IO[bytes], columns: Mapping[str, np.ndarray], suffix: str) -> None:
+    """Writes columns of names, integers or floats as CSV in UTF-8, or as Parquet.
+
+    Args:
+        columns: header -> column, all of one length.
+        suffix: one of TABLES.
+
+    Raises:
+        ImportError: Parquet, and pyarrow is not installed.
+    """
+    if suffix == ".parquet":
+        write_parquet(file, columns)
+        return
+    file.write(",".join(map(_field, columns)).encode() + b"\n")
+    kinds = [column.dtype.kind for column in columns.values()]
+    row = ",".join("%.9g" if kind == "f" else "%s" for kind in kinds) + "\n"
+    values = [
+        map(_field, column.tolist()) if kind == "O" else column.tolist()
+        for kind, column in zip(kinds, columns.values(), strict=True)
+    ]
+    for fields in zip(*values, strict=True):
+        file.write((row % fields).encode())
 
 
 def _field(name: str | int) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -101,12 +101,9 @@ def open_columns(path: Path, want: str) -> ColumnTable:
         wanted = SUFFIXES.get(path.suffix.lower(), "Arrow")
         reason = "is in Feather's first format" if head.startswith(FEATHER_1) else f"is no {wanted} file, or damaged"
         raise ValueError(f"{path}: {reason}, want {want} as text, Parquet or Arrow (Feather 2)")
-    try:
-        import pyarrow
-    except ImportError:
-        raise ImportError(
-            f"{path}: a {kind} file is read by pyarrow, which is not installed: pip install 'seegera-fast[tables]'"
-        ) from None
+    require_pyarrow(path, kind)
+    import pyarrow
+
     with _named(path, kind):
         if kind == "Parquet":
             import pyarrow.parquet
@@ -124,6 +121,23 @@ def open_columns(path: Path, want: str) -> ColumnTable:
     # The index of a data frame without a name.
     header = [name for name in header if not name.startswith("__index_level_")]
     return ColumnTable(path, header, read, want)
+
+
+def require_pyarrow(path: str | Path, kind: str) -> None:
+    """Raises an ImportError that says what a file of some kind needs, if it is not installed."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            f"{path}: {kind} files need pyarrow, which is not installed: pip install 'seegera-fast[tables]'"
+        ) from None
+
+
+def write_parquet(file: IO[bytes], columns: Mapping[str, np.ndarray]) -> None:
+    """Writes columns of names, integers or floats to an open file."""
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()}), file)
 
 
 def _parquet(path: Path, names: list[str]) -> Iterator[Any]:

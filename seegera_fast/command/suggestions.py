@@ -1,0 +1,220 @@
+"""``seegera-fast links`` and ``seegera-fast complete``: what a trained model says is missing in a graph."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..graph import Graph
+from ..model import SeeGera
+from ..support.atomic import written_aside
+from ..support.hints import nearest, short, shown_name
+from ..support.plots import save_histogram
+from ..support.progress import phase
+from ..support.report import table
+from .options import Parser, add_common_options, check_graph_options, chosen_backend, read_count, read_path, say
+from .output import TABLES, node_names, write_table
+from .trained import add_model_options, read_trained, require_out
+
+LINKS = """\
+examples:
+  seegera-fast links runs/friends-link/model.safetensors --edges friends.csv --features people.csv
+      for each node, the 20 most probable links that are not in the table, in links.csv
+  seegera-fast links model.safetensors --edges friends.csv --node Ann --node Bob --top 5
+  seegera-fast links model.safetensors --data cora --whole --top 100 --out links.parquet
+      the 100 most probable links of the whole graph
+
+columns of the file:
+  node, other  the two nodes, by their names
+  probability  of the link. After a training with links held out for validation it is calibrated: where links and pairs
+               without a link are equally many, of the pairs with probability p a share p are links. Among all pairs of a
+               graph, links are rarer
+  deviation    its standard deviation over draws from the model's posterior: how sure the model is of the probability
+
+A picture with the probabilities is written beside the file.
+"""
+COMPLETE = """\
+examples:
+  seegera-fast complete runs/friends-attribute/model.safetensors --edges friends.csv --features people.csv --top 3
+      for each node, the 3 most probable of the features that are 0 in the table, in attributes.csv
+  seegera-fast complete model.safetensors --edges friends.csv --features people.csv --node Ann
+
+columns of the file:
+  node, feature  by their names
+  value          the expected value of the feature: of features in [0, 1] with likelihood=bernoulli, its probability
+"""
+# So many suggestions are printed, beside those in the file.
+PRINTED = 5
+
+
+def add_links(commands: Any) -> Parser:
+    """Adds and returns the command's parser."""
+    links = commands.add_parser(
+        "links",
+        help="the most probable links that are not there yet",
+        description="Writes the most probable links that are not in the graph, and how sure the model is of them.",
+        epilog=LINKS,
+    )
+    add_model_options(links)
+    _add_choice(links, 20, "links")
+    links.add_argument("--whole", action="store_true", help="the most probable links of the whole graph, not of each node")
+    links.add_argument(
+        "--draws",
+        type=_read_draws,
+        default=64,
+        metavar="N",
+        help="draws for the deviation, 2 or more; 0: no deviation. Default: 64",
+    )
+    add_common_options(links)
+    _add_out(links, "links.csv")
+    links.set_defaults(run=_links)
+    return links
+
+
+def add_complete(commands: Any) -> Parser:
+    """Adds and returns the command's parser."""
+    complete = commands.add_parser(
+        "complete",
+        help="the most probable missing attributes of each node",
+        description="Writes the most probable of the features that are 0, for each node.",
+        epilog=COMPLETE,
+    )
+    add_model_options(complete)
+    _add_choice(complete, 5, "features")
+    add_common_options(complete)
+    _add_out(complete, "attributes.csv")
+    complete.set_defaults(run=_complete)
+    return complete
+
+
+def _add_choice(parser: argparse.ArgumentParser, top: int, what: str) -> None:
+    parser.add_argument("--top", type=read_count, default=top, metavar="K", help=f"so many {what}. Default: {top}")
+    parser.add_argument(
+        "--node", action="append", metavar="NAME", dest="nodes", help="only of this node; may be repeated. Default: all"
+    )
+
+
+def _add_out(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument(
+        "--out", type=read_path, default=Path(name), metavar="FILE", help=f".csv or .parquet. Default: {name}"
+    )
+
+
+def _read_draws(text: str) -> int:
+    if not text.isdecimal() or int(text) == 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, want 0, or an integer of 2 or more")
+    return int(text)
+
+
+def _links(options: argparse.Namespace) -> int:
+    check_graph_options(options)
+    require_out(options.out, TABLES)
+    with chosen_backend(options):
+        model, graph = read_trained(options)
+        nodes = numbers_of(graph, options.nodes)
+        with phase("looking for links", show=not options.quiet):
+            columns = suggested_links(
+                model,
+                graph,
+                options.top,
+                nodes=nodes,
+                per_node=not options.whole,
+                draws=options.draws,
+                seed=options.seed,
+            )
+    _write(options.out, columns)
+    if len(columns["node"]):
+        picture = io.BytesIO()
+        title = f"{len(columns['node']):,} suggested links of {shown_name(graph.name)}"
+        save_histogram(picture, columns["probability"], title=title, x="probability of the link", y="links")
+        with written_aside(options.out.with_suffix(".png")) as file:
+            file.write(picture.getvalue())
+    if model.calibration is None:
+        say(options, "the probabilities are not calibrated: no links were held out for validation in training")
+    print(printed(columns))
+    print(f"{options.out}: {len(columns['node']):,} links")
+    return 0
+
+
+def _complete(options: argparse.Namespace) -> int:
+    check_graph_options(options)
+    require_out(options.out, TABLES)
+    with chosen_backend(options):
+        model, graph = read_trained(options)
+        nodes = numbers_of(graph, options.nodes)
+        with phase("looking for attributes", show=not options.quiet):
+            found = model.top_attributes(options.top, nodes, seed=options.seed)
+    features = np.arange(graph.num_features) if graph.feature_names is None else graph.feature_names
+    columns = {
+        "node": node_names(graph)[found.nodes.cpu().numpy()],
+        "feature": features[found.features.cpu().numpy()],
+        "value": found.values.cpu().numpy(),
+    }
+    _write(options.out, columns)
+    print(printed(columns))
+    print(f"{options.out}: {len(found.nodes):,} attributes")
+    return 0
+
+
+def suggested_links(
+    model: SeeGera,
+    graph: Graph,
+    k: int,
+    *,
+    nodes: torch.Tensor | None = None,
+    per_node: bool = True,
+    draws: int = 64,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """The columns of a table of suggested links, see :meth:`SeeGera.top_links`; with draws 0 there is no deviation.
+
+    Raises:
+        ValueError: ``k`` is above what the graph has.
+    """
+    calibrated = model.calibration is not None
+    found = model.top_links(k, nodes, graph, seed, per_node=per_node, calibrated=calibrated)
+    node, other = node_names(graph)[found.pairs.cpu().numpy()].T
+    columns = {"node": node, "other": other, "probability": found.probabilities.cpu().numpy()}
+    if draws:
+        uncertain = model.link_scores(found.pairs, graph, seed, draws, calibrated=calibrated)
+        columns["deviation"] = uncertain.deviation.cpu().numpy()
+    return columns
+
+
+def numbers_of(graph: Graph, names: Sequence[str] | None) -> torch.Tensor | None:
+    """The numbers of nodes with some names; None: all nodes.
+
+    Raises:
+        ValueError: there is no such node; the message names similar ones.
+    """
+    if names is None:
+        return None
+    known = {str(name): number for number, name in enumerate(node_names(graph).tolist())}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"--node: got {short(name)}, which is no node of the graph; {_similar(name, known)}")
+    return torch.tensor([known[name] for name in names])
+
+
+def _similar(name: str, known: Mapping[str, int]) -> str:
+    return nearest(name, known) if len(known) <= 10**5 else f"it has {len(known):,} nodes"
+
+
+def printed(columns: Mapping[str, np.ndarray], count: int = PRINTED) -> str:
+    """The first rows of some columns for a terminal."""
+    rows = [
+        [f"{value:.4f}" if isinstance(value, float) else shown_name(str(value)) for value in row]
+        for row in zip(*(column[:count].tolist() for column in columns.values()), strict=True)
+    ]
+    return table([list(columns), *rows])
+
+
+def _write(out: Path, columns: Mapping[str, np.ndarray]) -> None:
+    with written_aside(out) as file:
+        write_table(file, columns, out.suffix)
