@@ -12,6 +12,7 @@ from . import networks, pyg
 from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost_edges
 from .entries import to_coo
 from .labels import class_labels, node_names
+from .labels import feature_names as names_of_features
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
@@ -36,6 +37,7 @@ class Graph(Keeping, FromTable):
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
         name: name of the graph in messages and files.
         nodes: names of the nodes: ``n`` different integers, or ``n`` different strings. None: they have no names.
+        feature_names: names of the features: ``l`` different strings. None: they have no names.
         dtype: torch.float32 or torch.float64.
 
     Attributes:
@@ -43,6 +45,7 @@ class Graph(Keeping, FromTable):
         classes: the names of the classes, where the labels were words: label ``k`` has the name ``classes[k]``. Else
             None.
         nodes: NumPy array ``[n]`` of int64 or of strings (dtype object), or None.
+        feature_names: NumPy array ``[l]`` of strings (dtype object), or None.
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where :meth:`from_table` read times.
             Else None.
 
@@ -76,6 +79,7 @@ class Graph(Keeping, FromTable):
         masks: Mapping[str, Any] | None = None,
         name: str = "graph",
         nodes: Any = None,
+        feature_names: Any = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         arguments.dtype("dtype", dtype)
@@ -113,6 +117,7 @@ class Graph(Keeping, FromTable):
         self.features = feature_matrix
         self.labels, self.classes = class_labels(labels, num_nodes)
         self.nodes = node_names(nodes, num_nodes)
+        self.feature_names = names_of_features(feature_names, feature_matrix.shape[1])
         self.edge_times: torch.Tensor | None = None
         self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
 
@@ -353,7 +358,7 @@ class Graph(Keeping, FromTable):
 
     @lasting
     def with_features(self, features: Any) -> Graph:
-        """The same nodes and edges with other features ``n x l``."""
+        """The same nodes and edges with other features ``n x l``. Names are kept for as many features as before."""
         matrix = SparseMatrix.from_any(features, name="features", dtype=self.dtype).to(device=self.device)
         if matrix.shape[0] != self.num_nodes:
             raise ValueError(f"features: got {matrix.shape[0]} rows, want one per node: {self.num_nodes}")
@@ -361,6 +366,8 @@ class Graph(Keeping, FromTable):
             raise ValueError("features: got no columns, want at least one feature")
         graph = self._copy()
         graph.features = matrix
+        if matrix.shape[1] != self.num_features:
+            graph.feature_names = None
         return graph
 
     @lasting

@@ -73,6 +73,28 @@ def node_names(nodes: Any, num_nodes: int) -> np.ndarray | None:
     return found if words else found.astype(np.int64)
 
 
+def feature_names(names: Any, num_features: int) -> np.ndarray | None:
+    """The names of the features: strings ``[l]`` as objects.
+
+    Raises:
+        TypeError: the names are not all strings.
+        ValueError: not one name per feature, or two features of the same name.
+    """
+    if names is None:
+        return None
+    if isinstance(names, str):
+        raise TypeError(f"feature_names: got {shown(names)}, want a list of strings")
+    found = _array("feature_names", names)
+    if found.shape != (num_features,):
+        raise ValueError(f"feature_names: got shape {found.shape}, want one name per feature: [{num_features}]")
+    if not all(isinstance(name, str) for name in found.tolist()):
+        raise TypeError(f"feature_names: got {_kinds(found)}, want strings")
+    different, counts = np.unique(found, return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"feature_names: got {shown(different[counts > 1].tolist()[0])} twice, want different names")
+    return np.array([str(name) for name in found.tolist()], object)
+
+
 def _array(name: str, value: Any) -> np.ndarray:
     """An array; one of words, or of words and others, holds the objects, because NumPy would write all as words."""
     found = array(name, value)

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from itertools import zip_longest
 from typing import IO, Any
 
 import torch
@@ -43,6 +44,7 @@ class SeeGera(Prediction, nn.Module):
     Attributes:
         calibration: how inner products become calibrated probabilities; None: not known. :func:`link_prediction` sets
             it where there is a validation part, and the model's file keeps it.
+        feature_names: the names of the features, if the graph has them; a graph with other names is refused.
 
     Raises:
         TypeError: an unknown field; the message names the most similar ones.
@@ -78,6 +80,7 @@ class SeeGera(Prediction, nn.Module):
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         config = replace(config or SeeGeraConfig(), **options)
         self._begin(config, seed, graph.num_nodes, graph.num_features)
+        self.feature_names = None if graph.feature_names is None else tuple(graph.feature_names)
         check_targets(self.config, graph)
         self._graph = graph
         # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
@@ -98,6 +101,7 @@ class SeeGera(Prediction, nn.Module):
         self.config, self.seed = config, seed
         self.num_nodes, self.num_features = num_nodes, num_features
         self.calibration: Calibration | None = None
+        self.feature_names: tuple[str, ...] | None = None
         self._graph: Graph | None = None
         self._steps = 0
 
@@ -141,6 +145,7 @@ class SeeGera(Prediction, nn.Module):
                 raise ValueError("graph: got none, and the model was loaded without one")
         elif graph is not self._graph:
             checks.graph(graph)
+            self._check_names(graph)
             if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
                 raise ValueError(
                     f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
@@ -160,6 +165,18 @@ class SeeGera(Prediction, nn.Module):
                 f"graph: got {graph.dtype}, want {weight.dtype}, as the model: graph.to(dtype={weight.dtype})"
             )
         return graph
+
+    def _check_names(self, graph: Graph) -> None:
+        """Refuses a graph whose features have other names, or another order, than those of the model."""
+        if self.feature_names is None or graph.feature_names is None:
+            return
+        names = graph.feature_names.tolist()
+        for number, (name, wanted) in enumerate(zip_longest(names, self.feature_names)):
+            if name != wanted:
+                got = "is missing" if name is None else f"is {arguments.shown(name)}"
+                want = "no more" if wanted is None else arguments.shown(wanted)
+                of_model = f"the {len(self.feature_names)} features of the model, in their order"
+                raise ValueError(f"graph: feature {number} {got}, want {want}: {of_model}")
 
     def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> SeeGera:
         """Moves or converts the weights, for ``to``, ``double`` and their like. The model's own graph follows."""
@@ -367,7 +384,8 @@ class SeeGera(Prediction, nn.Module):
         opened = hasattr(path, "write")
         with nullcontext(path) if opened else written_aside(pathlib.Path(arguments.path("path", path))) as file:
             sizes = self.num_nodes, self.num_features
-            model_file.write(file, self.config, self.seed, sizes, self.state_dict(), self.calibration)
+            known = self.calibration, self.feature_names
+            model_file.write(file, self.config, self.seed, sizes, self.state_dict(), *known)
 
     @classmethod
     @lasting
@@ -396,7 +414,7 @@ class SeeGera(Prediction, nn.Module):
             model = cls.__new__(cls)
             nn.Module.__init__(model)
             model._begin(header.config, header.seed, header.num_nodes, header.num_features)
-            model.calibration = header.calibration
+            model.calibration, model.feature_names = header.calibration, header.feature_names
             try:
                 model._build(None)
             except RuntimeError:

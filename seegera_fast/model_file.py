@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import IO, Any
 
@@ -31,6 +31,7 @@ def write(
     sizes: tuple[int, int],
     weights: Mapping[str, torch.Tensor],
     calibration: Calibration | None = None,
+    feature_names: Sequence[str] | None = None,
 ) -> None:
     """Writes a model to an open file. The same model gives the same bytes.
 
@@ -54,6 +55,8 @@ def write(
     texts |= {name: str(number) for name, number in numbers.items()}
     if calibration is not None:
         texts["calibration"] = json.dumps(asdict(calibration))
+    if feature_names is not None:
+        texts["feature_names"] = json.dumps(list(feature_names))
     try:
         tensor_file.write(file, weights, texts)
     except (TypeError, ValueError) as error:
@@ -72,6 +75,7 @@ class ModelHeader:
     num_nodes: int
     num_features: int
     calibration: Calibration | None
+    feature_names: tuple[str, ...] | None
 
 
 def read_header(file: tensor_file.TensorFile) -> ModelHeader:
@@ -90,9 +94,10 @@ def read_header(file: tensor_file.TensorFile) -> ModelHeader:
         config = _read_config(parse(file.texts["config"]), len(file.entries))
         numbers = {name: _read_int(name, file.texts[name]) for name in LARGEST}
         calibration = _read_calibration(file.texts.get("calibration"))
+        names = _read_feature_names(file.texts.get("feature_names"), numbers["num_features"])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file.path} has a header that isn't that of a model ({error})") from error
-    return ModelHeader(config, **numbers, calibration=calibration)
+    return ModelHeader(config, **numbers, calibration=calibration, feature_names=names)
 
 
 def _read_config(content: Any, tensors: int) -> SeeGeraConfig:
@@ -114,6 +119,17 @@ def _read_calibration(text: str | None) -> Calibration | None:
     names = [field.name for field in fields(Calibration)]
     content.have(names)
     return Calibration(**{name: content.number(name) for name in names})
+
+
+def _read_feature_names(text: str | None, count: int) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = parse(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"feature_names: got {quoted(names)}, want a list of strings")
+    if len(names) != count or len(set(names)) != count:
+        raise ValueError(f"feature_names: got {len(set(names))} different names, want {count}, one per feature")
+    return tuple(names)
 
 
 def _read_int(name: str, text: str) -> int:

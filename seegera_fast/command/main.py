@@ -18,6 +18,7 @@ from .embed import add_embed
 from .experiments import add_reproduce, add_sweep
 from .info import add_info
 from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, IN_USE, INTERRUPTED, PROGRAM, UNWRITTEN, Parser
+from .suggestions import add_complete, add_links
 from .train import add_train
 
 DESCRIPTION = """\
@@ -25,7 +26,15 @@ Trains SeeGera, a semi-implicit variational auto-encoder, on a graph with node f
 # The exit status of an error, by its kind; BAD_INPUT for any other.
 STATUSES = {TrainingFailure: FAILED_TRAINING, InUse: IN_USE, OutputLost: UNWRITTEN}
 # The subcommands, in the order in which --help lists them.
-COMMANDS = {"train": add_train, "embed": add_embed, "reproduce": add_reproduce, "sweep": add_sweep, "info": add_info}
+COMMANDS = {
+    "train": add_train,
+    "embed": add_embed,
+    "links": add_links,
+    "complete": add_complete,
+    "reproduce": add_reproduce,
+    "sweep": add_sweep,
+    "info": add_info,
+}
 
 
 def _parser() -> tuple[Parser, dict[str, Parser]]:

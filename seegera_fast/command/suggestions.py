@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from ..graph import Graph
 from ..model import SeeGera
 from ..support.atomic import written_aside
-from ..support.hints import nearest, short, shown_name
+from ..support.hints import short, shown_name
 from ..support.plots import save_histogram
 from ..support.progress import phase
 from ..support.report import table
@@ -26,15 +27,15 @@ LINKS = """\
 examples:
   seegera-fast links runs/friends-link/model.safetensors --edges friends.csv --features people.csv
       for each node, the 20 most probable links that are not in the table, in links.csv
-  seegera-fast links model.safetensors --edges friends.csv --node Ann --node Bob --top 5
+  seegera-fast links model.safetensors --edges friends.csv --of Ann --of Bob --top 5
   seegera-fast links model.safetensors --data cora --whole --top 100 --out links.parquet
       the 100 most probable links of the whole graph
 
 columns of the file:
   node, other  the two nodes, by their names
   probability  of the link. After a training with links held out for validation it is calibrated: where links and pairs
-               without a link are equally many, of the pairs with probability p a share p are links. Among all pairs of a
-               graph, links are rarer
+               without a link are equally many, of the pairs with probability p a share p are links. Among all pairs of
+               a graph, links are rarer
   deviation    its standard deviation over draws from the model's posterior: how sure the model is of the probability
 
 A picture with the probabilities is written beside the file.
@@ -43,7 +44,7 @@ COMPLETE = """\
 examples:
   seegera-fast complete runs/friends-attribute/model.safetensors --edges friends.csv --features people.csv --top 3
       for each node, the 3 most probable of the features that are 0 in the table, in attributes.csv
-  seegera-fast complete model.safetensors --edges friends.csv --features people.csv --node Ann
+  seegera-fast complete model.safetensors --edges friends.csv --features people.csv --of Ann
 
 columns of the file:
   node, feature  by their names
@@ -63,7 +64,9 @@ def add_links(commands: Any) -> Parser:
     )
     add_model_options(links)
     _add_choice(links, 20, "links")
-    links.add_argument("--whole", action="store_true", help="the most probable links of the whole graph, not of each node")
+    links.add_argument(
+        "--whole", action="store_true", help="the most probable links of the whole graph, not of each node"
+    )
     links.add_argument(
         "--draws",
         type=_read_draws,
@@ -96,7 +99,7 @@ def add_complete(commands: Any) -> Parser:
 def _add_choice(parser: argparse.ArgumentParser, top: int, what: str) -> None:
     parser.add_argument("--top", type=read_count, default=top, metavar="K", help=f"so many {what}. Default: {top}")
     parser.add_argument(
-        "--node", action="append", metavar="NAME", dest="nodes", help="only of this node; may be repeated. Default: all"
+        "--of", action="append", metavar="NAME", dest="nodes", help="only of this node; may be repeated. Default: all"
     )
 
 
@@ -198,12 +201,15 @@ def numbers_of(graph: Graph, names: Sequence[str] | None) -> torch.Tensor | None
     known = {str(name): number for number, name in enumerate(node_names(graph).tolist())}
     for name in names:
         if name not in known:
-            raise ValueError(f"--node: got {short(name)}, which is no node of the graph; {_similar(name, known)}")
+            raise ValueError(f"--of: got {short(name)}, which is no node of the graph; {_similar(name, known)}")
     return torch.tensor([known[name] for name in names])
 
 
 def _similar(name: str, known: Mapping[str, int]) -> str:
-    return nearest(name, known) if len(known) <= 10**5 else f"it has {len(known):,} nodes"
+    alike = difflib.get_close_matches(name, known, n=3) if len(known) <= 10**5 else []
+    if alike:
+        return f"the nearest: {', '.join(map(short, alike))}"
+    return f"want one of its {len(known):,} nodes, such as {short(next(iter(known)))}"
 
 
 def printed(columns: Mapping[str, np.ndarray], count: int = PRINTED) -> str:

@@ -149,6 +149,20 @@ def _zoom(axes: Any, ends: Sequence[float]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def save_histogram(file: IO[bytes], values: np.ndarray, *, title: str, x: str, y: str) -> None:
+    """Draws how many of the values, which are in [0, 1], lie in each of 20 bins, as PNG.
+
+    Args:
+        x, y: labels of the axes.
+    """
+    with _picture(file, width=7, height=4.2, dpi=160) as figure:
+        axes = figure.subplots()
+        axes.hist(values, bins=np.linspace(0, 1, 21), color=COLOURS[0], edgecolor="white", linewidth=0.5)
+        axes.set(title=title, xlabel=x, ylabel=y, xlim=(0, 1))
+        axes.grid(axis="y", alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+
+
 def save_curves(
     file: IO[bytes], panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], *, columns: int
 ) -> None:

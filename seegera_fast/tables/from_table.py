@@ -47,6 +47,7 @@ class FromTable:
         Each row of ``edges`` is an edge. One direction is enough; an edge that is there several times counts once, with
         the largest of its weights and the first of its times. A third column of a text without a header is the weight.
         The nodes are all names in the three tables: integers ascend, words are sorted, and ``graph.nodes`` keeps them.
+        ``graph.feature_names`` keeps the names of the features, where there is a header.
         A node without a row of features has zeros, one without a label is unknown; a warning counts either.
 
         The nodes have no names where they are numbered from 0: all in ``edges`` are integers from 0 on, and rows of
@@ -102,7 +103,8 @@ class FromTable:
             weighted=weight is not None if weighted is None else weighted,
         ).checked()
         parts = parts_of_graph(edges, features, labels, reading)
-        options = {"name": parts.name, "nodes": parts.nodes, "weighted": reading.weighted, **options}
+        named = {"name": parts.name, "nodes": parts.nodes, "feature_names": parts.feature_names}
+        options = {**named, "weighted": reading.weighted, **options}
         with parts.named_errors():
             graph = cls(parts.adjacency, parts.features, parts.labels, **options)
         graph.edge_times = None if parts.edge_times is None else torch.from_numpy(parts.edge_times).to(graph.device)

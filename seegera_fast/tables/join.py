@@ -32,7 +32,7 @@ class Parts:
     """The parts of a graph.
 
     Attributes:
-        adjacency, features, labels, nodes: arguments of :class:`seegera_fast.Graph`.
+        adjacency, features, labels, nodes, feature_names: arguments of :class:`seegera_fast.Graph`.
         edge_times: float64 ``[number of edges]``, or None.
         places: argument of the graph -> what its errors name instead.
         name: the name of the graph.
@@ -44,6 +44,7 @@ class Parts:
     places: dict[str, str]
     nodes: np.ndarray | None = None
     edge_times: np.ndarray | None = None
+    feature_names: list[str] | None = None
     name: str = "graph"
 
     @contextmanager
@@ -91,6 +92,7 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
     else:
         parts = _numbered(found, feature_rows, label_rows, reading.names is False)
     parts.places["adjacency"] = str(found.table.path)
+    parts.feature_names = None if feature_rows is None else feature_rows.columns
     return _titled(parts, edges)
 
 
