@@ -18,8 +18,9 @@ from ..support.atomic import Lock, Unwritable, alone, remove_unfinished, require
 from ..tables import write_parquet
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
+EMBEDDING_TABLE, LINKS, REPORT = "embedding.csv", "links.csv", "report.html"
 CHECKPOINT = "checkpoint.safetensors"
-FILES = (RESULTS, MODEL, EMBEDDING, PICTURE, CHECKPOINT)
+FILES = (RESULTS, MODEL, EMBEDDING, EMBEDDING_TABLE, LINKS, PICTURE, REPORT, CHECKPOINT)
 LOCK = ".lock"
 # The kinds of tables that are written.
 TABLES = (".csv", ".parquet")

@@ -19,6 +19,7 @@ from ..support.hints import short, shown_name
 from ..support.plots import save_histogram
 from ..support.progress import phase
 from ..support.report import table
+from ..tasks.sides import two_sides
 from .options import Parser, add_common_options, check_graph_options, chosen_backend, read_count, read_path, say
 from .output import TABLES, node_names, write_table
 from .trained import add_model_options, read_trained, require_out
@@ -67,6 +68,7 @@ def add_links(commands: Any) -> Parser:
     links.add_argument(
         "--whole", action="store_true", help="the most probable links of the whole graph, not of each node"
     )
+    links.add_argument("--bipartite", action="store_true", help="only links across the two sides of a bipartite graph")
     links.add_argument(
         "--draws",
         type=_read_draws,
@@ -128,6 +130,7 @@ def _links(options: argparse.Namespace) -> int:
                 options.top,
                 nodes=nodes,
                 per_node=not options.whole,
+                bipartite=options.bipartite,
                 draws=options.draws,
                 seed=options.seed,
             )
@@ -172,16 +175,18 @@ def suggested_links(
     *,
     nodes: torch.Tensor | None = None,
     per_node: bool = True,
+    bipartite: bool = False,
     draws: int = 64,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
     """The columns of a table of suggested links, see :meth:`SeeGera.top_links`; with draws 0 there is no deviation.
 
     Raises:
-        ValueError: ``k`` is above what the graph has.
+        ValueError: ``k`` is above what the graph has, or it is not bipartite.
     """
     calibrated = model.calibration is not None
-    found = model.top_links(k, nodes, graph, seed, per_node=per_node, calibrated=calibrated)
+    sides = torch.from_numpy(two_sides(graph)) if bipartite else None
+    found = model.top_links(k, nodes, graph, seed, per_node=per_node, sides=sides, calibrated=calibrated)
     node, other = node_names(graph)[found.pairs.cpu().numpy()].T
     columns = {"node": node, "other": other, "probability": found.probabilities.cpu().numpy()}
     if draws:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .. import tasks
 from ..checkpoint import Checkpoint
@@ -15,6 +19,7 @@ from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
 from ..support.hints import shown_name
 from ..support.plots import save_picture
+from ..support.progress import phase
 from ..support.report import json_text, readable_bytes, readable_seconds, table
 from ..tasks import presets
 from ..tasks.common import normalized
@@ -39,7 +44,26 @@ from .options import (
     say,
     sizes,
 )
-from .output import CHECKPOINT, EMBEDDING, MODEL, PICTURE, RESULTS, OutputFolder, write_array
+from .output import (
+    CHECKPOINT,
+    EMBEDDING,
+    EMBEDDING_TABLE,
+    LINKS,
+    MODEL,
+    PICTURE,
+    REPORT,
+    RESULTS,
+    OutputFolder,
+    Writer,
+    embedding_table,
+    write_array,
+    write_table,
+)
+from .report_page import report_page
+from .suggestions import printed, suggested_links
+
+# So many links of the whole graph are suggested, of graphs of so many nodes at most: a minute on two cores.
+SUGGESTED, MOST_NODES = 100, 50_000
 
 EXAMPLES = """\
 examples:
@@ -57,7 +81,11 @@ files in the folder of --out, replaced when all is done, never left half written
   results.json       scores, configuration, data set, versions, and the history of every epoch
   model.safetensors  the weights of the best epoch by validation
   embedding.npy      mean embeddings of all nodes, float32 [nodes, embedding_dim], given the whole graph
+  embedding.csv      the same with the names of the nodes, if they have names
+  links.csv          the 100 most probable links that are not there yet, and how sure the model is of them; for graphs
+                     of up to 50,000 nodes (seegera-fast links finds more, and for each node)
   picture.png        loss and validation scores over epochs; the embedding in two dimensions
+  report.html        all of this on one page, to look at in a browser
   checkpoint.safetensors  what --resume goes on from, to the same bits as a run that was not stopped;
                      after a run has ended, --resume with more --epochs goes on, too
 
@@ -173,16 +201,19 @@ def _train(options: argparse.Namespace) -> int:
         )
         whole = normalized(graph, result.fields["normalize_features"])
         embedding = result.model.embed(whole).cpu().numpy()
+        links = _suggested_links(options, whole, result)
         content = _results(options, graph, name, result)
         # Results are written first, since drawing the picture takes a while.
-        folder.write(
-            {
-                MODEL: result.model.save,
-                EMBEDDING: lambda file: write_array(file, embedding),
-                RESULTS: lambda file: file.write(json_text(content).encode()),
-            },
-            instead_of=[PICTURE],
-        )
+        files: dict[str, Writer] = {
+            MODEL: result.model.save,
+            EMBEDDING: lambda file: write_array(file, embedding),
+            RESULTS: lambda file: file.write(json_text(content).encode()),
+        }
+        if graph.nodes is not None:
+            files[EMBEDDING_TABLE] = lambda file: write_table(file, embedding_table(graph, embedding), ".csv")
+        if links is not None:
+            files[LINKS] = lambda file: write_table(file, links, ".csv")
+        folder.write(files, instead_of=[PICTURE, REPORT, *{EMBEDDING_TABLE, LINKS} - {*files}])
         say(options, "drawing the picture")
         heading = f"SeeGera {options.variant} on {shown}: {task.title}, seed {options.seed}"
         picture = io.BytesIO()
@@ -197,10 +228,18 @@ def _train(options: argparse.Namespace) -> int:
             labels=None if graph.labels is None else graph.labels.cpu().numpy(),
             classes=graph.classes,
         )
-        folder.write({PICTURE: lambda file: file.write(picture.getvalue())})
+        page = report_page(heading, task, graph, result, embedding, links, content)
+        folder.write(
+            {
+                PICTURE: lambda file: file.write(picture.getvalue()),
+                REPORT: lambda file: file.write(page.encode()),
+            }
+        )
     print(heading)
     print(_train_table(content["scores"], result))
-    _print_files(folder)
+    if links is not None:
+        print(f"most probable new links, of {len(links['node'])} in {LINKS}:\n{printed(links)}")
+    _print_files(folder, [*files, PICTURE, REPORT])
     if result.interrupted and Path(checkpoint.path).exists():
         say(options, "the same command with --resume goes on")
     if folder.refused:
@@ -208,10 +247,20 @@ def _train(options: argparse.Namespace) -> int:
     return INTERRUPTED if result.interrupted else 0
 
 
-def _print_files(folder: OutputFolder) -> None:
+def _suggested_links(options: argparse.Namespace, graph: Graph, result: TaskResult) -> dict[str, np.ndarray] | None:
+    """The columns of a table of the most probable links of the whole graph; None: it is too large, or has none."""
+    missing = graph.num_nodes * (graph.num_nodes - 1) // 2 - graph.num_edges
+    if graph.num_nodes > MOST_NODES or not missing:
+        return None
+    with phase("looking for links", show=not options.quiet):
+        k = min(SUGGESTED, missing)
+        return suggested_links(result.model, graph, k, per_node=False, bipartite=options.sides is not None)
+
+
+def _print_files(folder: OutputFolder, written: Iterable[str]) -> None:
     """Says where the files are, and on stderr why some are somewhere else."""
     elsewhere = {name for _, names, _ in folder.refused for name in names}
-    names = [name for name in (RESULTS, MODEL, EMBEDDING, PICTURE) if name not in elsewhere]
+    names = [name for name in written if name not in elsewhere]
     if names:
         print(f"files in {folder.path}: {', '.join(names)}")
     for error, names, instead in folder.refused:
@@ -248,6 +297,7 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
             "test": {score.name: getattr(result, score.name) for score in task.scores},
             "validation": {score.name: getattr(result, f"valid_{score.name}") for score in task.scores},
         },
+        **_probabilities(result),
         "interrupted": result.interrupted,
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
@@ -273,6 +323,18 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
         "machine": {**machine(options.device), "backend": options.backend or "auto"},
         "versions": versions(),
         "history": result.history,
+    }
+
+
+def _probabilities(result: TaskResult) -> dict[str, Any]:
+    """What link prediction finds besides scores: rankings, and how well the probabilities agree with what is so."""
+    if not isinstance(result, tasks.LinkPredictionResult):
+        return {}
+    calibration = result.model.calibration
+    return {
+        "ranking": {"hits": {f"{k}": value for k, value in result.hits.items()}, "mrr": result.mrr},
+        "calibration": None if calibration is None else asdict(calibration),
+        "reliability": {name: curve._asdict() for name, curve in result.reliability.items()},
     }
 
 

@@ -116,9 +116,9 @@ def _cell(value: object, right: bool) -> str:
     return f"<td class=number>{value:,}</td>" if isinstance(value, int) else f"<td class=number>{value:.4f}</td>"
 
 
-def legend(colours: Mapping[str, str]) -> str:
+def legend(colours: Iterable[tuple[str, str]]) -> str:
     """Names with a spot of their colour."""
-    items = "".join(f'<span><i style="background:{colour}"></i>{text(name)}</span>' for name, colour in colours.items())
+    items = "".join(f'<span><i style="background:{colour}"></i>{text(name)}</span>' for name, colour in colours)
     return f"<div class=legend>{items}</div>"
 
 
@@ -195,7 +195,7 @@ def lines(
         parts.append(f'<polyline fill="none" stroke="{colours[name]}" stroke-width="1.8" points="{path}"/>')
         if unit_square:
             parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colours[name]}"/>' for a, b in at]
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>{legend(colours)}'
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>{legend(colours.items())}'
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

@@ -28,7 +28,7 @@ class NonEdgesAcross:
     """
 
     def __init__(self, graph: Graph, sides: Any) -> None:
-        side = _two_sides(graph) if isinstance(sides, str) else _given_sides(graph, sides)
+        side = two_sides(graph) if isinstance(sides, str) else _given_sides(graph, sides)
         side = torch.from_numpy(side).to(graph.device)
         self._nodes = [torch.nonzero(side == number).flatten() for number in (0, 1)]
         place = torch.zeros_like(side)
@@ -47,7 +47,7 @@ class NonEdgesAcross:
         return torch.stack([nodes[cells[:, side]] for side, nodes in enumerate(self._nodes)], dim=1).sort(dim=1).values
 
 
-def _two_sides(graph: Graph) -> np.ndarray:
+def two_sides(graph: Graph) -> np.ndarray:
     """int64 ``[n]``: 0 for the smallest number of each connected part and all on its side, -1 for a node without edges.
 
     Every node has two copies here, and an edge joins each copy of one end with the other copy of the other end. A part
