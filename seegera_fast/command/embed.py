@@ -11,6 +11,7 @@ import numpy as np
 
 from ..model import SeeGera
 from ..support.atomic import Unwritable, require_writable, written_aside
+from ..support.hints import one_line
 from ..support.json_fields import Fields, parse
 from ..tasks.common import normalized
 from .options import (
@@ -91,7 +92,7 @@ def _embed(options: argparse.Namespace) -> int:
             np.savetxt(
                 file, rows, fmt=["%d", *["%.9g"] * embedding.shape[1]], delimiter=",", header=header, comments=""
             )
-    print(f"{out}: {embedding.shape[0]:,} x {embedding.shape[1]:,}")
+    print(one_line(f"{out}: {embedding.shape[0]:,} x {embedding.shape[1]:,}"))
     return 0
 
 

@@ -16,7 +16,7 @@ from .. import backends, datasets
 from ..experiments.protocols import SPLIT_ARGUMENTS, TASKS
 from ..graph import Graph
 from ..support import arguments
-from ..support.hints import nearest, shown_name
+from ..support.hints import nearest, one_line, shown_name
 from ..support.progress import phase
 from ..tasks.task import Task
 from .files import read_graph
@@ -223,4 +223,4 @@ def chosen_backend(options: argparse.Namespace) -> Iterator[None]:
 
 def say(options: argparse.Namespace, text: str) -> None:
     if not options.quiet:
-        print(text, file=sys.stderr)
+        print(one_line(text), file=sys.stderr)
