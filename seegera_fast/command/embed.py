@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..support.atomic import written_aside
+from ..support.hints import one_line
 from .options import Parser, add_common_options, check_graph_options, chosen_backend, read_path
 from .output import TABLES, embedding_table, write_array, write_table
 from .trained import add_model_options, read_trained, require_out
@@ -53,5 +54,5 @@ def _embed(options: argparse.Namespace) -> int:
             write_array(file, embedding)
         else:
             write_table(file, embedding_table(graph, embedding), out.suffix)
-    print(f"{out}: {embedding.shape[0]:,} x {embedding.shape[1]:,}")
+    print(one_line(f"{out}: {embedding.shape[0]:,} x {embedding.shape[1]:,}"))
     return 0

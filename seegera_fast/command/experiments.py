@@ -18,8 +18,10 @@ from ..experiments.summary import Row, as_json, markdown, readable_row, rows, ti
 from ..experiments.trials import Trial, read_records
 from ..experiments.worker import Conditions
 from ..support.atomic import written_aside
+from ..support.hints import one_line
 from ..support.plots import save_heat_maps
 from ..support.report import json_text, table
+from ..support.screen import expressible
 from .options import (
     BAD_INPUT,
     FAILED_TRAINING,
@@ -249,7 +251,8 @@ def _reproduce(options: argparse.Namespace) -> int:
     if options.page is not None:
         write_page(options.page, records)
     _print_table(_rows_of(trials, found))
-    print(f"tables in {options.out}: results.md, results.json" + (f"; {options.page}" if options.page else ""))
+    page = f"; {options.page}" if options.page else ""
+    print(one_line(f"tables in {options.out}: results.md, results.json{page}"))
     return _report(options, outcome)
 
 
@@ -272,7 +275,7 @@ def _sweep(options: argparse.Namespace) -> int:
         with written_aside(options.out / "sweep.png") as file:
             save_heat_maps(file, panels, x="structure masking rate", y="feature masking rate")
     _print_table(found)
-    print(f"files in {options.out}: sweep.json" + (", sweep.png" if panels else ""))
+    print(one_line(f"files in {options.out}: sweep.json" + (", sweep.png" if panels else "")))
     return _report(options, outcome)
 
 
@@ -300,7 +303,9 @@ def _rows_of(trials: Sequence[Trial], found: Sequence[Row]) -> list[Row]:
 
 def _print_table(found: Sequence[Row]) -> None:
     head = ["", "score", "paper", "ours", "difference", "trials", "failed"]
-    print(table([head, *([_label(row), *readable_row(row)] for row in found)]))
+    cells = [head, *([_label(row), *readable_row(row)] for row in found)]
+    # Here, because "+/-" for "±" makes a cell wider.
+    print(table([[expressible(cell, sys.stdout) for cell in row] for row in cells]))
 
 
 def _label(row: Row) -> str:
@@ -318,7 +323,7 @@ def _report(options: argparse.Namespace, outcome: Outcome) -> int:
         names = ", ".join(trial.name for trial in outcome.left[:3]) + (", ..." if len(outcome.left) > 3 else "")
         lines.append(f"{len(outcome.left)} trials are left ({names}); the same command goes on")
     for line in lines:
-        print(f"{PROGRAM}: {' '.join(line.split())}", file=sys.stderr)
+        print(one_line(f"{PROGRAM}: {line}"), file=sys.stderr)
     if outcome.interrupted:
         return INTERRUPTED
     if outcome.left:

@@ -46,6 +46,8 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser, commands = _parser()
+    if not argv:
+        parser.error(f"COMMAND is missing; want one of {', '.join(commands)}; {PROGRAM} --help explains them")
     if argv and not argv[0].startswith("-") and argv[0] not in commands:
         parser.error(f"unknown command {argv[0]!r}; {nearest(argv[0], commands)}")
     if argv and argv[0] in commands:

@@ -16,7 +16,7 @@ from .. import backends, datasets
 from ..experiments.protocols import SPLIT_ARGUMENTS
 from ..graph import Graph
 from ..support import arguments
-from ..support.hints import nearest, shown_name
+from ..support.hints import nearest, one_line, shown_name
 from ..support.progress import phase
 from ..tasks.task import Task
 from .table_options import TABLE_OPTIONS, add_table_options, given_table_options
@@ -227,4 +227,4 @@ def chosen_backend(options: argparse.Namespace) -> Iterator[None]:
 
 def say(options: argparse.Namespace, text: str) -> None:
     if not options.quiet:
-        print(text, file=sys.stderr)
+        print(one_line(text), file=sys.stderr)

@@ -15,7 +15,7 @@ import torch
 from ..graph import Graph
 from ..model import SeeGera
 from ..support.atomic import written_aside
-from ..support.hints import short, shown_name
+from ..support.hints import one_line, short, shown_name
 from ..support.plots import save_histogram
 from ..support.progress import phase
 from ..support.report import table
@@ -164,7 +164,7 @@ def _complete(options: argparse.Namespace) -> int:
     }
     _write(options.out, columns)
     print(printed(columns))
-    print(f"{options.out}: {len(found.nodes):,} attributes")
+    print(one_line(f"{options.out}: {len(found.nodes):,} attributes"))
     return 0
 
 

@@ -17,7 +17,7 @@ from ..checkpoint import Checkpoint
 from ..environment import machine, versions
 from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
-from ..support.hints import shown_name
+from ..support.hints import one_line, shown_name
 from ..support.plots import save_picture
 from ..support.progress import phase
 from ..support.report import json_text, readable_bytes, readable_seconds, table
@@ -262,10 +262,10 @@ def _print_files(folder: OutputFolder, written: Iterable[str]) -> None:
     elsewhere = {name for _, names, _ in folder.refused for name in names}
     names = [name for name in written if name not in elsewhere]
     if names:
-        print(f"files in {folder.path}: {', '.join(names)}")
+        print(one_line(f"files in {folder.path}: {', '.join(names)}"))
     for error, names, instead in folder.refused:
         where = "no other folder could take" if instead is None else f"{instead} has instead"
-        print(f"{PROGRAM}: error: {error}; {where}: {', '.join(names)}", file=sys.stderr)
+        print(one_line(f"{PROGRAM}: error: {error}; {where}: {', '.join(names)}"), file=sys.stderr)
 
 
 def _say_what_becomes_of(checkpoint: Checkpoint, options: argparse.Namespace) -> None:

@@ -98,24 +98,26 @@ def require_writable(name: str, folder: Path) -> None:
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary binary file that is renamed to ``path`` when the block ends, or removed if the block raises.
 
-    Temporary files that killed processes left are removed. The block should do nothing but write the file: its
-    OSErrors, but for those of a connection, become an :class:`Unwritable` that names the file.
+    If ``path`` is a symbolic link, the file that it leads to is replaced, and the link stays. Temporary files that
+    killed processes left are removed. The block should do nothing but write the file: its OSErrors, but for those of a
+    connection, become an :class:`Unwritable` that names the file.
 
     Raises:
         Unwritable: the file can't be written.
     """
     if path.is_dir():
         raise Unwritable(path, "it is a folder")
-    remove_unfinished(path)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    remove_unfinished(target)
     descriptor = aside = None
     try:
         while descriptor is None:
-            aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
+            aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
             aside.touch(exist_ok=False)
             descriptor = held(aside)
         with open(aside, "wb") as file:
             yield file
-        os.replace(aside, path)
+        os.replace(aside, target)
     except (Unwritable, ConnectionError):
         # Of another file in the block, which has its name already, or of what the block reads from.
         raise

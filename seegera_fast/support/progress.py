@@ -6,8 +6,8 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
+from time import monotonic
 from typing import Any
 
 from tqdm import tqdm
@@ -139,15 +139,15 @@ class _Clock:
     """Says when a line is due."""
 
     def __init__(self) -> None:
-        self._start = self._last = time.monotonic()
+        self._start = self._last = monotonic()
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._start
+        return monotonic() - self._start
 
     def due(self) -> bool:
         """Whether it is time for a line, which the caller then writes."""
-        now = time.monotonic()
+        now = monotonic()
         if now - self._last < min(max(LINE_SECONDS, (now - self._start) / 20), MOST_LINE_SECONDS):
             return False
         self._last = now
