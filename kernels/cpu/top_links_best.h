@@ -110,24 +110,31 @@ class BestPairs {
         }
     }
 
-    // The best pairs in order; returns their number, at most k.
-    int64_t finish(const EmbeddingRows<T>& rows) {
-        if (count_ > k_) {
+    // Brings the threshold up to date.
+    void tighten() {
+        if (count_ >= k_) {
             drop();
         }
+    }
+
+    // The best pairs in order; returns their number, at most k.
+    int64_t finish(const EmbeddingRows<T>& rows) {
+        tighten();
         settle(rows);
-        std::sort(candidates_, candidates_ + count_, better);
+        std::sort(candidates_, candidates_ + count_, Better());
         return count_;
     }
     const Candidate<T>& operator[](int64_t at) const { return candidates_[at]; }
 
  private:
-    static bool better(const Candidate<T>& a, const Candidate<T>& b) {
-        return a.low > b.low || (a.low == b.low && a.pair < b.pair);
-    }
+    struct Better {
+        bool operator()(const Candidate<T>& a, const Candidate<T>& b) const {
+            return a.low > b.low || (a.low == b.low && a.pair < b.pair);
+        }
+    };
     // The k-th largest lower bound is a threshold; what is below it goes.
     void drop() {
-        std::nth_element(candidates_, candidates_ + (k_ - 1), candidates_ + count_, better);
+        std::nth_element(candidates_, candidates_ + (k_ - 1), candidates_ + count_, Better());
         const T threshold = candidates_[k_ - 1].low;
         threshold_.store(threshold, std::memory_order_relaxed);
         count_ = std::remove_if(candidates_ + k_, candidates_ + count_,
@@ -138,7 +145,7 @@ class BestPairs {
     void settle(const EmbeddingRows<T>& rows) {
         SEEGERA_CHOOSE(compute_scores<T>)(rows, candidates_, count_);
         if (count_ >= k_) {
-            std::nth_element(candidates_, candidates_ + (k_ - 1), candidates_ + count_, better);
+            std::nth_element(candidates_, candidates_ + (k_ - 1), candidates_ + count_, Better());
             count_ = k_;
             threshold_.store(candidates_[k_ - 1].low, std::memory_order_relaxed);
         }
