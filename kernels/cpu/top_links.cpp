@@ -113,7 +113,7 @@ struct Plan {
           left(asked_rows),
           row_blocks(Blocks::of_at_most(q.rows, kBlockRows)),
           column_blocks(Blocks::of_at_most(q.nodes, kBlockRows)),
-          errors(rows) {
+          errors(rows, row_blocks.largest(), column_blocks.largest()) {
         for (int64_t b = 0; b < column_blocks.count(); ++b) {
             largest.push_back(errors.largest(column_blocks.begin(b), column_blocks.begin(b + 1)));
         }
@@ -123,6 +123,22 @@ struct Plan {
                 first_rows[q.asked[row]] = row;
             }
         }
+    }
+
+    // Whether two blocks have a pair of nodes on different sides.
+    bool meet(int64_t row_block, int64_t column_block) const {
+        if (question.sides == nullptr) {
+            return true;
+        }
+        const int64_t side = question.sides[question.node(row_blocks.begin(row_block))];
+        for (int64_t row = row_blocks.begin(row_block); row < row_blocks.begin(row_block + 1); ++row) {
+            if (question.sides[question.node(row)] != side) {
+                return true;
+            }
+        }
+        return std::any_of(question.sides + column_blocks.begin(column_block),
+                           question.sides + column_blocks.begin(column_block + 1),
+                           [&](int64_t other) { return other != side; });
     }
 
     // Whether the pair counts where it is met in this row, apart from links and NaN. Over the whole graph each pair is
@@ -321,7 +337,9 @@ void find(const Question& question, const EmbeddingRows<T>& embedding, T* scores
     on_every_thread([&](const auto& next) {
         ScoreTileWorker<T> worker(plan, answer);
         for (int64_t at = next(); at < count; at = next()) {
-            worker.run(tiles[at].first, tiles[at].second);
+            if (plan.meet(tiles[at].first, tiles[at].second)) {
+                worker.run(tiles[at].first, tiles[at].second);
+            }
         }
     });
     const int64_t n = question.nodes, k = question.k;

@@ -98,7 +98,7 @@ template <typename Wide, typename Narrow>
 inline Wide widened(const Narrow& narrow) {
 #if defined(__AVX512F__)
     if constexpr (sizeof(Narrow) == 32 && sizeof(Wide) == 64) {
-        return bits_as<Wide>(_mm512_cvtps_pd(bits_as<__m256>(narrow)));
+        return bits_as<Wide>(_mm512_maskz_cvtps_pd(0xff, bits_as<__m256>(narrow)));
     }
 #elif defined(__AVX2__)
     if constexpr (sizeof(Narrow) == 16 && sizeof(Wide) == 32) {
