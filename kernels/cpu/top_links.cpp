@@ -40,6 +40,8 @@ using Optional = std::optional<Tensor>;
 // Rows of a block, at most, and blocks of a group. The rows of two groups stay in a cache while their blocks meet.
 constexpr int64_t kBlockRows = 256;
 constexpr int64_t kGroupBlocks = 4;
+// Columns of the first piece of a tile that meets rows without a threshold.
+constexpr int64_t kFirstColumns = 32;
 
 // Which pairs count.
 struct Question {
@@ -111,7 +113,7 @@ struct Plan {
           left(asked_rows),
           row_blocks(Blocks::of_at_most(q.rows, kBlockRows)),
           column_blocks(Blocks::of_at_most(q.nodes, kBlockRows)),
-          errors(rows) {
+          errors(rows, row_blocks.largest(), column_blocks.largest()) {
         for (int64_t b = 0; b < column_blocks.count(); ++b) {
             largest.push_back(errors.largest(column_blocks.begin(b), column_blocks.begin(b + 1)));
         }
@@ -121,6 +123,22 @@ struct Plan {
                 first_rows[q.asked[row]] = row;
             }
         }
+    }
+
+    // Whether two blocks have a pair of nodes on different sides.
+    bool meet(int64_t row_block, int64_t column_block) const {
+        if (question.sides == nullptr) {
+            return true;
+        }
+        const int64_t side = question.sides[question.node(row_blocks.begin(row_block))];
+        for (int64_t row = row_blocks.begin(row_block); row < row_blocks.begin(row_block + 1); ++row) {
+            if (question.sides[question.node(row)] != side) {
+                return true;
+            }
+        }
+        return std::any_of(question.sides + column_blocks.begin(column_block),
+                           question.sides + column_blocks.begin(column_block + 1),
+                           [&](int64_t other) { return other != side; });
     }
 
     // Whether the pair counts where it is met in this row, apart from links and NaN. Over the whole graph each pair is
@@ -154,40 +172,22 @@ class ScoreTileWorker {
           cells_(new uint32_t[height_ * stride_]) {}
 
     void run(int64_t row_block, int64_t column_block) {
-        const Question& q = plan_.question;
-        const int64_t first_row = plan_.row_blocks.begin(row_block), rows = plan_.row_blocks.size(row_block);
-        const int64_t first = plan_.column_blocks.begin(column_block), columns = plan_.column_blocks.size(column_block);
-        const bool both = q.per_node && q.symmetric() && row_block != column_block;
+        const int64_t first_row = plan_.row_blocks.begin(row_block), first = plan_.column_blocks.begin(column_block);
+        const int64_t rows = plan_.row_blocks.size(row_block), columns = plan_.column_blocks.size(column_block);
         const int64_t width = plan_.embedding.width;
         multiply(matrix(scores_.get(), rows, columns, stride_, 1),
                  matrix(plan_.left + first_row * width, rows, width, width, 1),
                  matrix(plan_.embedding.row(first), width, columns, 1, width));
-        for (int64_t r = 0; r < rows; ++r) {
-            row_bounds_.get()[r] = bound(row_of(first_row + r), q.node(first_row + r), plan_.largest[column_block]);
-        }
-        std::fill(column_bounds_.get(), column_bounds_.get() + stride_, std::numeric_limits<T>::infinity());
-        for (int64_t c = 0; both && c < columns; ++c) {
-            column_bounds_.get()[c] = bound(first + c, first + c, plan_.largest[row_block]);
-        }
-        const ScoreTile<T> tile{scores_.get(), stride_, rows, columns};
-        const int64_t above =
-            SEEGERA_CHOOSE(cells_above<T>)(tile, row_bounds_.get(), column_bounds_.get(), cells_.get());
-        const int64_t count = without_links(above, first_row, first);
-        if (count == 0) {
-            return;
-        }
-        {
-            const std::lock_guard<std::mutex> lock(answer_.lock(q.per_node ? row_block : 0));
-            for (int64_t c = 0; c < count; ++c) {
-                const int64_t row = first_row + row_in(cells_[c]);
-                add(row_of(row), q.node(row), first + column_in(cells_[c]), cells_[c]);
-            }
-        }
-        if (both) {
-            const std::lock_guard<std::mutex> lock(answer_.lock(column_block));
-            for (int64_t c = 0; c < count; ++c) {
-                const int64_t column = first + column_in(cells_[c]);
-                add(column, column, first_row + row_in(cells_[c]), cells_[c]);
+        // Before a row has k candidates nothing is ruled out, so its first columns are taken in small pieces.
+        for (int64_t begin = 0, end; begin < columns; begin = end) {
+            const bool early = std::isinf(answer_.of(row_of(first_row)).threshold());
+            end = early ? std::min(columns, 3 * begin + kFirstColumns) : columns;
+            collect(row_block, column_block, begin, end);
+            if (early && end < columns) {
+                const std::lock_guard<std::mutex> lock(lock_of(row_block));
+                for (int64_t r = 0; r < (plan_.question.per_node ? rows : 1); ++r) {
+                    answer_.of(row_of(first_row + r)).tighten();
+                }
             }
         }
     }
@@ -195,8 +195,46 @@ class ScoreTileWorker {
  private:
     static int64_t row_in(uint32_t cell) { return cell >> kCellBits; }
     static int64_t column_in(uint32_t cell) { return cell & ((1u << kCellBits) - 1); }
-    // Which best pairs a row adds to.
+    // Which best pairs a row adds to, and the lock of those of a block.
     int64_t row_of(int64_t row) const { return plan_.question.per_node ? row : 0; }
+    std::mutex& lock_of(int64_t block) { return answer_.lock(plan_.question.per_node ? block : 0); }
+
+    // Adds the pairs in some columns of the tile.
+    void collect(int64_t row_block, int64_t column_block, int64_t begin, int64_t end) {
+        const Question& q = plan_.question;
+        const int64_t first_row = plan_.row_blocks.begin(row_block), rows = plan_.row_blocks.size(row_block);
+        const int64_t first = plan_.column_blocks.begin(column_block) + begin;
+        const bool both = q.per_node && q.symmetric() && row_block != column_block;
+        for (int64_t r = 0; r < rows; ++r) {
+            row_bounds_.get()[r] = bound(row_of(first_row + r), q.node(first_row + r), plan_.largest[column_block]);
+        }
+        std::fill(column_bounds_.get(), column_bounds_.get() + stride_, std::numeric_limits<T>::infinity());
+        for (int64_t c = 0; both && c < end - begin; ++c) {
+            column_bounds_.get()[c] = bound(first + c, first + c, plan_.largest[row_block]);
+        }
+        const ScoreTile<T> part{scores_.get() + begin, stride_, rows, end - begin};
+        const int64_t above =
+            SEEGERA_CHOOSE(cells_above<T>)(part, row_bounds_.get(), column_bounds_.get(), cells_.get());
+        const int64_t count = without_links(above, first_row, first);
+        if (count == 0) {
+            return;
+        }
+        const auto score = [&](uint32_t cell) { return part.scores[row_in(cell) * stride_ + column_in(cell)]; };
+        {
+            const std::lock_guard<std::mutex> lock(lock_of(row_block));
+            for (int64_t c = 0; c < count; ++c) {
+                const int64_t row = first_row + row_in(cells_[c]);
+                add(row_of(row), q.node(row), first + column_in(cells_[c]), score(cells_[c]));
+            }
+        }
+        if (both) {
+            const std::lock_guard<std::mutex> lock(lock_of(column_block));
+            for (int64_t c = 0; c < count; ++c) {
+                const int64_t column = first + column_in(cells_[c]);
+                add(column, column, first_row + row_in(cells_[c]), score(cells_[c]));
+            }
+        }
+    }
 
     // A score below this is not among the best of a row, if the other norm is at most `largest`.
     T bound(int64_t row, int64_t node, double largest) const {
@@ -231,10 +269,9 @@ class ScoreTileWorker {
         return kept;
     }
 
-    // Adds the pair (i, j) to the best of a row.
-    void add(int64_t row, int64_t i, int64_t j, uint32_t cell) {
+    // Adds the pair (i, j), whose score is near `near`, to the best of a row.
+    void add(int64_t row, int64_t i, int64_t j, double near) {
         const EmbeddingRows<T>& rows = plan_.embedding;
-        const double near = scores_.get()[row_in(cell) * stride_ + column_in(cell)];
         const double error = plan_.errors.of(plan_.errors.norm(i), plan_.errors.norm(j));
         Candidate<T> candidate{static_cast<T>(near - error), static_cast<T>(near + error), i * rows.nodes + j};
         if (!plan_.question.per_node && j < i) {
@@ -260,14 +297,18 @@ class ScoreTileWorker {
     std::unique_ptr<uint32_t[]> cells_;
 };
 
-// The tiles, those of two groups of blocks one after the other.
+// The tiles, those of two groups of blocks one after the other. Of a symmetric question those on the diagonal come
+// first, which give thresholds to all rows.
 std::vector<std::pair<int32_t, int32_t> > order_tiles(int64_t rows, int64_t columns, bool symmetric) {
     std::vector<std::pair<int32_t, int32_t> > tiles;
     tiles.reserve(symmetric ? rows * (rows + 1) / 2 : rows * columns);
+    for (int64_t block = 0; symmetric && block < rows; ++block) {
+        tiles.emplace_back(block, block);
+    }
     for (int64_t upper = 0; upper < rows; upper += kGroupBlocks) {
         for (int64_t left = symmetric ? upper : 0; left < columns; left += kGroupBlocks) {
             for (int64_t row = upper; row < std::min(rows, upper + kGroupBlocks); ++row) {
-                for (int64_t column = symmetric ? std::max(row, left) : left;
+                for (int64_t column = symmetric ? std::max(row + 1, left) : left;
                      column < std::min(columns, left + kGroupBlocks); ++column) {
                     tiles.emplace_back(row, column);
                 }
@@ -296,7 +337,9 @@ void find(const Question& question, const EmbeddingRows<T>& embedding, T* scores
     on_every_thread([&](const auto& next) {
         ScoreTileWorker<T> worker(plan, answer);
         for (int64_t at = next(); at < count; at = next()) {
-            worker.run(tiles[at].first, tiles[at].second);
+            if (plan.meet(tiles[at].first, tiles[at].second)) {
+                worker.run(tiles[at].first, tiles[at].second);
+            }
         }
     });
     const int64_t n = question.nodes, k = question.k;

@@ -93,21 +93,40 @@ int64_t cells_above(const ScoreTile<T>& tile, const T* row_bounds, const T* colu
     return count;
 }
 
-// The score of a pair in float64, from 16 partial sums with the elements 0, 16, 32 ... and so on. Products of float32
+// The numbers in float64. GCC converts a vector of float32 to a full vector in two halves.
+template <typename Wide, typename Narrow>
+inline Wide widened(const Narrow& narrow) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Narrow) == 32 && sizeof(Wide) == 64) {
+        return bits_as<Wide>(_mm512_maskz_cvtps_pd(0xff, bits_as<__m256>(narrow)));
+    }
+#elif defined(__AVX2__)
+    if constexpr (sizeof(Narrow) == 16 && sizeof(Wide) == 32) {
+        return bits_as<Wide>(_mm256_cvtps_pd(bits_as<__m128>(narrow)));
+    }
+#endif
+    return __builtin_convertvector(narrow, Wide);
+}
+
+// The score of a pair in float64, from 32 partial sums with the elements 0, 32, 64 ... and so on. Products of float32
 // numbers are exact there, so that all instruction sets give the same bits.
 template <typename T>
 double score_of(const T* left, const T* right, int64_t width) {
     using Wide = Vector<double, kVectorBytes>;
     using Narrow = Vector<T, sizeof(T) * kLanes<Wide>>;
-    constexpr int64_t lanes = kLanes<Wide>, sums = 16 / lanes;
+    constexpr int64_t lanes = kLanes<Wide>, sums = 32 / lanes;
     Wide total[sums] = {};
-    for (int64_t at = 0; at < width; at += 16) {
+    int64_t at = 0;
+    for (; at + 32 <= width; at += 32) {
         for (int64_t s = 0; s < sums; ++s) {
             const int64_t from = at + s * lanes;
-            const Wide a = __builtin_convertvector(load_part<Narrow>(left + from, width - from), Wide);
-            const Wide b = __builtin_convertvector(load_part<Narrow>(right + from, width - from), Wide);
-            total[s] = multiply_add(a, b, total[s]);
+            total[s] = multiply_add(widened<Wide>(load<Narrow>(left + from)), widened<Wide>(load<Narrow>(right + from)),
+                                    total[s]);
         }
+    }
+    for (int64_t s = 0; s < sums && at < width; ++s, at += lanes) {
+        total[s] = multiply_add(widened<Wide>(load_part<Narrow>(left + at, width - at)),
+                                widened<Wide>(load_part<Narrow>(right + at, width - at)), total[s]);
     }
     double all = 0;
     for (int64_t s = 0; s < sums; ++s) {

@@ -25,13 +25,15 @@ namespace seegera {
 template <typename T>
 class ScoreErrors {
  public:
-    explicit ScoreErrors(const EmbeddingRows<T>& rows) : norms_(new double[rows.nodes]) {
+    // The products are those of tiles of at most `tile_rows` times `tile_columns`.
+    ScoreErrors(const EmbeddingRows<T>& rows, int64_t tile_rows, int64_t tile_columns)
+        : norms_(new double[rows.nodes]) {
         constexpr bool single = sizeof(T) == sizeof(float);
         constexpr double unit = single ? 0x1p-24 : 0x1p-53, tiny = single ? 0x1p-50 : 0x1p-400;
         // The 8 covers that the score and its bounds are rounded. In float64 the score has an error like the product's.
         const double steps = static_cast<double>(rows.width + 8) * (single ? 1 : 2) * unit;
         relative_ = steps < 0.5 ? steps / (1 - steps) : std::numeric_limits<double>::infinity();
-        if (single && products_are_rounded()) {
+        if (single && products_are_rounded(tile_rows, rows.width, tile_columns)) {
             relative_ += 0x1p-7 + 0x1p-16;
         }
         const auto score = SEEGERA_CHOOSE(score_of<T>);
@@ -67,18 +69,28 @@ class ScoreErrors {
 
  private:
     // Whether torch's products of float32 matrices round their operands, as torch.set_float32_matmul_precision and
-    // settings of the BLAS library allow. A small product is tried, since nothing else tells.
-    static bool products_are_rounded() {
-        constexpr int64_t size = 64;
-        const Scratch<T> memory(3 * size * size);
-        T *left = memory.get(), *right = left + size * size, *out = right + size * size;
-        for (int64_t i = 0; i < size * size; ++i) {
-            left[i] = 1 + std::numeric_limits<T>::epsilon() * static_cast<T>(2 * (i % 997) + 1);
-            right[i] = i % (size + 1) == 0;
+    // settings of the BLAS library allow. A product of the tiles' shape is tried, since nothing else tells.
+    static bool products_are_rounded(int64_t rows, int64_t width, int64_t columns) {
+        if (width == 0) {
+            return false;
         }
-        multiply<T>(contiguous_matrix(out, size, size), contiguous_matrix<const T>(left, size, size),
-                    contiguous_matrix<const T>(right, size, size), false);
-        return !std::equal(left, left + size * size, out);
+        const Scratch<T> memory(rows * width + columns * width + rows * columns);
+        T *left = memory.get(), *right = left + rows * width, *out = right + columns * width;
+        for (int64_t i = 0; i < rows * width; ++i) {
+            left[i] = 1 + std::numeric_limits<T>::epsilon() * static_cast<T>(2 * (i % 997) + 1);
+        }
+        std::fill_n(right, columns * width, T(0));
+        for (int64_t c = 0; c < columns; ++c) {
+            right[c * width + c % width] = 1;
+        }
+        multiply(matrix(out, rows, columns, columns, 1), matrix(left, rows, width, width, 1),
+                 matrix(right, width, columns, 1, width));
+        for (int64_t i = 0; i < rows * columns; ++i) {
+            if (out[i] != left[i / columns * width + i % columns % width]) {
+                return true;
+            }
+        }
+        return false;
     }
 
     std::unique_ptr<double[]> norms_;
@@ -110,24 +122,31 @@ class BestPairs {
         }
     }
 
-    // The best pairs in order; returns their number, at most k.
-    int64_t finish(const EmbeddingRows<T>& rows) {
-        if (count_ > k_) {
+    // Brings the threshold up to date.
+    void tighten() {
+        if (count_ >= k_) {
             drop();
         }
+    }
+
+    // The best pairs in order; returns their number, at most k.
+    int64_t finish(const EmbeddingRows<T>& rows) {
+        tighten();
         settle(rows);
-        std::sort(candidates_, candidates_ + count_, better);
+        std::sort(candidates_, candidates_ + count_, Better());
         return count_;
     }
     const Candidate<T>& operator[](int64_t at) const { return candidates_[at]; }
 
  private:
-    static bool better(const Candidate<T>& a, const Candidate<T>& b) {
-        return a.low > b.low || (a.low == b.low && a.pair < b.pair);
-    }
+    struct Better {
+        bool operator()(const Candidate<T>& a, const Candidate<T>& b) const {
+            return a.low > b.low || (a.low == b.low && a.pair < b.pair);
+        }
+    };
     // The k-th largest lower bound is a threshold; what is below it goes.
     void drop() {
-        std::nth_element(candidates_, candidates_ + (k_ - 1), candidates_ + count_, better);
+        std::nth_element(candidates_, candidates_ + (k_ - 1), candidates_ + count_, Better());
         const T threshold = candidates_[k_ - 1].low;
         threshold_.store(threshold, std::memory_order_relaxed);
         count_ = std::remove_if(candidates_ + k_, candidates_ + count_,
@@ -138,7 +157,7 @@ class BestPairs {
     void settle(const EmbeddingRows<T>& rows) {
         SEEGERA_CHOOSE(compute_scores<T>)(rows, candidates_, count_);
         if (count_ >= k_) {
-            std::nth_element(candidates_, candidates_ + (k_ - 1), candidates_ + count_, better);
+            std::nth_element(candidates_, candidates_ + (k_ - 1), candidates_ + count_, Better());
             count_ = k_;
             threshold_.store(candidates_[k_ - 1].low, std::memory_order_relaxed);
         }

@@ -144,7 +144,7 @@ def _links(options: argparse.Namespace) -> int:
     if model.calibration is None:
         say(options, "the probabilities are not calibrated: no links were held out for validation in training")
     print(printed(columns))
-    print(f"{options.out}: {len(columns['node']):,} links")
+    print(one_line(f"{options.out}: {len(columns['node']):,} links"))
     return 0
 
 

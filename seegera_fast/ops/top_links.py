@@ -19,7 +19,7 @@ def _fake(z, col, nodes, k, per_node):
 OPERATOR = Operator(
     "top_links(Tensor z, Tensor rowptr, Tensor col, Tensor? nodes, Tensor? sides, int k, bool per_node)"
     " -> (Tensor scores, Tensor links)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
 )
 

@@ -26,7 +26,7 @@ def top_links(z, adjacency, k, *, per_node=True, nodes=None, sides=None) -> tupl
 
 
 def _largest(scores, free, k) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each row the k largest free scores and their columns; of equal ones the first columns."""
+    """Of each row the k largest free scores, and their columns; of equal scores the first columns."""
     order = torch.where(free, scores, -torch.inf).sort(dim=1, descending=True, stable=True).indices
     # What is not free comes last, behind scores of minus infinity.
     order = order.gather(1, (~free).gather(1, order).byte().sort(dim=1, stable=True).indices)[:, :k]
