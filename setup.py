@@ -77,8 +77,9 @@ def find_compiler():
         reason = f"no C++ compiler that can be used, want GCC 12 or later, or Clang ({'; '.join(refused)})"
     else:
         reason = "no C++ compiler (CXX, c++, g++, clang++)"
-    if NATIVE == "1":
-        fail(f"SEEGERA_NATIVE=1, but there is {reason}.")
+    for name in ("SEEGERA_NATIVE", "SEEGERA_CUDA"):
+        if switch(name) == "1":
+            fail(f"{name}=1, but there is {reason}.")
     say(f"{reason}: installing without native code.")
     return None
 
@@ -240,8 +241,7 @@ def replace_file(source, target):
 if platform.python_implementation() != "CPython":
     fail(f"this Python is {platform.python_implementation()}, want CPython: torch has no build for another one.")
 COMPILER = TORCH = NVCC = None
-NATIVE = switch("SEEGERA_NATIVE")
-if NATIVE == "0":
+if switch("SEEGERA_NATIVE") == "0":
     say("SEEGERA_NATIVE=0: installing without native code.")
 # Making an sdist compiles nothing; egg_info is its first step, and pip's.
 elif not set(sys.argv[1:]) & {"sdist", "egg_info"}:
