@@ -28,7 +28,7 @@ TRITON_TESTS := $(wildcard $(patsubst kernels/triton/%.py,tests/test_%.py,$(wild
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help run test test-kernels test-device bench check lint site format native sanitize matrix clean distclean
+.PHONY: help run test fuzz test-kernels test-device bench check lint site format native sanitize wheel matrix clean distclean
 
 help:
 	@echo 'make run              set up, then train SeeGera for link prediction on the digits graph; results in runs/digits'
@@ -43,6 +43,7 @@ help:
 	@echo 'make native           build the native libraries in place and say which backends are available'
 	@echo 'make sanitize         the tests of the CPU kernels under the sanitizers of addresses, undefined behaviour and threads,'
 	@echo '                      on each instruction set that the processor has; ten minutes'
+	@echo 'make wheel            build the wheel for other machines, manylinux_2_28, in dist'
 	@echo 'make matrix           try the wheel on every Python and torch that can be had here, and print a table'
 	@echo 'make site             build the documentation as a site in build/site, and check its links'
 	@echo 'make clean            remove what was built; make distclean removes .venv too'
@@ -111,8 +112,12 @@ native: $(VENV)/.installed $(VENV)/.native
 sanitize: $(VENV)/.extra-test
 	@$(PHASE) 'CPU kernels under sanitizers' $(PY) tools/sanitize.py --jobs $(JOBS) --leave-out $(filter-out or,$(FOR_ANY_ISA)) $(ARGS)
 
-# A wheel is built as users get it. Environments of about 1 GB are made in build/matrix, one at a time.
-matrix: $(VENV)/.installed
+# For other machines; pip builds one for this machine alone.
+wheel: $(VENV)/.extra-wheel
+	@$(PHASE) wheel $(PY) tools/make_wheel.py $(ARGS)
+
+# Environments of about 1 GB are made in build/matrix, one at a time.
+matrix: $(VENV)/.extra-wheel
 	@$(PHASE) 'wheel on other Pythons and torches' $(PY) tools/matrix.py $(ARGS)
 
 # --- setting up ------------------------------------------------------------------------------------------------------

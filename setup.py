@@ -2,7 +2,8 @@
 
 Environment variables:
 
-- ``SEEGERA_NATIVE=0``: no native code; the package runs on its reference operations.
+- ``SEEGERA_NATIVE=0``: no native code; the package runs on its reference operations. ``1``: it is an error if no C++
+  compiler can be used; without the variable the package is then installed without native code.
 - ``SEEGERA_CUDA=0``: no CUDA library, even if nvcc is found; ``1``: it is an error if nvcc is not found.
 - ``SEEGERA_TORCH``: folder of the torch package to build against, if not the installed one.
 - ``SEEGERA_CUDA_ARCHS``: CUDA architectures, such as ``80;90``.
@@ -12,12 +13,15 @@ Environment variables:
 
 import importlib.util
 import os
+import platform
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -26,6 +30,17 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "native"
 OLDEST_TORCH = (2, 11)
+
+# What a compiler must be able to do: the kernels' vectors, the standard library, and a shared library.
+PROBE = """
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+#error it is older than GCC 12
+#endif
+#include <string>
+typedef float Pair __attribute__((vector_size(8)));
+Pair swapped(Pair x) { return __builtin_shufflevector(x, x, 1, 0); }
+std::string text(int i) { return std::to_string(i); }
+"""
 
 
 def say(message):
@@ -36,20 +51,59 @@ def fail(message):
     sys.exit(f"seegera-fast: {message}")
 
 
+def switch(name):
+    """A variable that is "0", "1", or not set."""
+    value = os.environ.get(name, "")
+    if value not in ("", "0", "1"):
+        fail(f"{name}: got {value!r}, want 0, 1, or no such variable.")
+    return value
+
+
 def find_compiler():
-    """Path of the C++ compiler; None: there is none."""
+    """Command of the C++ compiler, a list of words; None: there is none that can be used."""
     chosen = os.environ.get("CXX")
-    if chosen:
-        found = shutil.which(shlex.split(chosen)[0])
-        if found is None:
-            fail(f"the C++ compiler CXX={chosen} is not there; unset CXX to use the default one.")
-        return found
-    return next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    words = shlex.split(chosen) if chosen else []
+    if words and shutil.which(words[0]) is None:
+        fail(f"the C++ compiler CXX={chosen} is not there; unset CXX to use the default one.")
+    refused = []
+    for command in [words] if words else [["c++"], ["g++"], ["clang++"]]:
+        path = shutil.which(command[0])
+        reason = path and why_unusable([path, *command[1:]])
+        if path and not reason:
+            return [path, *command[1:]]
+        if reason:
+            refused.append(f"{' '.join(command)}: {reason}")
+    if refused:
+        reason = f"no C++ compiler that can be used, want GCC 12 or later, or Clang ({'; '.join(refused)})"
+    else:
+        reason = "no C++ compiler (CXX, c++, g++, clang++)"
+    for name in ("SEEGERA_NATIVE", "SEEGERA_CUDA"):
+        if switch(name) == "1":
+            fail(f"{name}=1, but there is {reason}.")
+    say(f"{reason}: installing without native code.")
+    return None
+
+
+def why_unusable(compiler):
+    """What the compiler says of PROBE; None: it compiles and links it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.cpp")
+        source.write_text(PROBE)
+        command = [*compiler, "-std=c++17", "-fPIC", "-shared", str(source), "-o", str(Path(folder, "probe.so"))]
+        try:
+            tried = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
+        except OSError as error:
+            return error.strerror
+        if tried.returncode == 0 and Path(folder, "probe.so").is_file():
+            return None
+    lines = [line for line in tried.stdout.splitlines() if line.strip()]
+    told = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it says nothing")
+    return re.sub(r"^.*?error: (#error )?", "", told).strip()
 
 
 def find_nvcc():
     """Path of the CUDA compiler; None: there is none, or SEEGERA_CUDA is 0."""
-    choice = os.environ.get("SEEGERA_CUDA", "")
+    choice = switch("SEEGERA_CUDA")
     if choice == "0":
         return None
     home = os.environ.get("CUDA_HOME")
@@ -63,24 +117,53 @@ def find_nvcc():
 def find_torch():
     """Folder of the torch package, which is found without importing it, because that would take long."""
     chosen = os.environ.get("SEEGERA_TORCH")
-    spec = None if chosen else importlib.util.find_spec("torch")
-    if chosen:
-        folder = Path(chosen)
-    elif spec is not None and spec.origin is not None:
-        folder = Path(spec.origin).parent
-    else:
-        # In pip's isolated build environment installed packages can't be imported, but their folder is known.
-        folder = Path(sysconfig.get_path("platlib"), "torch")
-    version_file = folder / "version.py"
-    if not version_file.is_file():
+    if chosen and not Path(chosen, "version.py").is_file():
+        fail(f"no torch in {chosen}; install torch>=2.11 first, or name its folder in SEEGERA_TORCH.")
+    found = [Path(chosen)] if chosen else [folder for folder in torch_folders() if (folder / "version.py").is_file()]
+    if not found:
         fail(
-            f"no torch in {folder}; install torch>=2.11 first, or name its folder in SEEGERA_TORCH "
-            "(SEEGERA_NATIVE=0 installs without native code)."
+            "no torch that this build can see: install torch>=2.11 and build with --no-build-isolation (setuptools, "
+            "cmake and ninja must be installed then), or name torch's folder in SEEGERA_TORCH, or set SEEGERA_NATIVE=0 "
+            "to install without native code."
         )
-    match = re.search(r"__version__ = '(\d+)\.(\d+)", version_file.read_text())
-    if match is None or tuple(map(int, match.groups())) < OLDEST_TORCH:
-        fail(f"the torch in {folder} is older than 2.11; upgrade it first.")
-    return folder
+    usable = [folder for folder in found if torch_version(folder) >= OLDEST_TORCH]
+    if not usable:
+        fail(f"the torch in {found[0]} is older than 2.11; upgrade it first.")
+    return usable[0]
+
+
+def torch_version(folder):
+    match = re.search(r"__version__ = '(\d+)\.(\d+)", (folder / "version.py").read_text())
+    return tuple(map(int, match.groups())) if match else ()
+
+
+def torch_folders():
+    """Folders where torch may be: this Python's, then those of the environments that an isolated build is made for.
+
+    The libraries run on every torch from 2.11 on, whichever of them they were built against.
+    """
+    spec = importlib.util.find_spec("torch")
+    here = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
+    # In pip's isolated build environment installed packages can't be imported, but their folders are known.
+    packages = [Path(sysconfig.get_path("platlib")), Path(site.getusersitepackages())]
+    # uv and build make an environment with folders of its own.
+    others = [os.environ.get("VIRTUAL_ENV"), *environments_of_parent(), os.environ.get("CONDA_PREFIX"), sys.base_prefix]
+    for prefix in filter(None, others):
+        packages += Path(prefix).glob("lib/python3*/*-packages")
+    return [*here, *(folder / "torch" for folder in packages)]
+
+
+def environments_of_parent():
+    """Folders of the virtual environments of the program that runs this build, in the order in which uv takes them."""
+    process = Path("/proc", str(os.getppid()))
+    try:
+        variables = dict(entry.partition("=")[::2] for entry in (process / "environ").read_text().split("\0"))
+        program = (process / "cmdline").read_text().partition("\0")[0]
+        current = (process / "cwd").resolve(strict=True)
+    except (OSError, ValueError):
+        return []  # no /proc, or a text that is not UTF-8
+    started_from = [Path(current, program).parent.parent] if os.sep in program else []
+    return [variables.get("VIRTUAL_ENV"), *started_from, *(folder / ".venv" for folder in (current, *current.parents))]
 
 
 def find_tool(name):
@@ -100,6 +183,7 @@ class CMakeBuild(build_ext):
             "CMAKE_BUILD_TYPE": "Release",
             "CMAKE_MAKE_PROGRAM": ninja,
             "SEEGERA_TORCH": TORCH,
+            "SEEGERA_CXX": shlex.join(COMPILER),
             "SEEGERA_CUDA": "ON" if NVCC else "OFF",
             "SEEGERA_SANITIZE": os.environ.get("SEEGERA_SANITIZE", ""),
         }
@@ -107,6 +191,7 @@ class CMakeBuild(build_ext):
             settings["CMAKE_CUDA_COMPILER"] = NVCC
             settings["SEEGERA_CUDA_ARCHS"] = os.environ.get("SEEGERA_CUDA_ARCHS", "80;90")
         self.discard_stale_build()
+        os.environ["CXX"] = shlex.join(COMPILER)
         self.run_tool([cmake, "-S", ROOT, "-B", BUILD, "-G", "Ninja", *(f"-D{k}={v}" for k, v in settings.items())])
         self.run_tool([cmake, "--build", BUILD, *([f"-j{self.parallel}"] if self.parallel else [])])
         for extension in self.extensions:
@@ -117,8 +202,8 @@ class CMakeBuild(build_ext):
     def discard_stale_build(self):
         """Removes a build folder that CMake can't use any more.
 
-        Its paths may be those of an isolated build environment, which is deleted. Or the CUDA compiler has changed:
-        CMake would then drop its cache, and the other settings with it.
+        Its paths may be those of an isolated build environment, which is deleted. Or a compiler has changed: CMake
+        would keep the old C++ compiler, and drop its cache, with the other settings in it, for another CUDA compiler.
         """
         cache = BUILD / "CMakeCache.txt"
         if not cache.is_file():
@@ -128,6 +213,7 @@ class CMakeBuild(build_ext):
         moved = entries.get("CMAKE_HOME_DIRECTORY") != str(ROOT)
         nvcc = entries.get("CMAKE_CUDA_COMPILER")
         changed = NVCC is not None and nvcc is not None and nvcc != NVCC
+        changed = changed or entries.get("SEEGERA_CXX") != shlex.join(COMPILER)
         if moved or changed or not all(program and Path(program).exists() for program in programs):
             shutil.rmtree(BUILD)
 
@@ -152,19 +238,22 @@ def replace_file(source, target):
     os.replace(temporary, target)
 
 
+if platform.python_implementation() != "CPython":
+    fail(f"this Python is {platform.python_implementation()}, want CPython: torch has no build for another one.")
 COMPILER = TORCH = NVCC = None
-if os.environ.get("SEEGERA_NATIVE") == "0":
+if switch("SEEGERA_NATIVE") == "0":
     say("SEEGERA_NATIVE=0: installing without native code.")
-else:
+# Making an sdist compiles nothing; egg_info is its first step, and pip's.
+elif not set(sys.argv[1:]) & {"sdist", "egg_info"}:
     COMPILER = find_compiler()
-    if COMPILER is None:
-        say("no C++ compiler (CXX, c++, g++, clang++): installing without native code.")
-    # Making an sdist compiles nothing; egg_info is its first step, and pip's.
-    elif not set(sys.argv[1:]) & {"sdist", "egg_info"}:
+    if COMPILER is not None:
         TORCH = find_torch()
         NVCC = find_nvcc()
 
 names = [] if TORCH is None else ["_C"] if NVCC is None else ["_C", "_C_cuda"]
+# The libraries use no Python symbols, so one wheel works with every Python from 3.10 on. Free-threaded Pythons load no
+# stable ABI, and refuse a wheel with its tag.
+ABI3 = bool(names) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 # The folders of kernels/ with Python files.
 KERNEL_PACKAGES = {
     f"seegera_fast.kernels.{name}": f"kernels/{name.replace('.', '/')}" for name in find_packages("kernels")
@@ -172,8 +261,7 @@ KERNEL_PACKAGES = {
 setup(
     packages=[*find_packages(include=["seegera_fast", "seegera_fast.*"]), *KERNEL_PACKAGES],
     package_dir=KERNEL_PACKAGES,
-    ext_modules=[Extension(f"seegera_fast.{name}", sources=[], py_limited_api=True) for name in names],
+    ext_modules=[Extension(f"seegera_fast.{name}", sources=[], py_limited_api=ABI3) for name in names],
     cmdclass={"build_ext": CMakeBuild},
-    # The libraries use no Python symbols, so one wheel works with every Python from 3.10 on.
-    options={"bdist_wheel": {"py_limited_api": "cp310"}} if names else {},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if ABI3 else {},
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib.util
 import os
 import pathlib
@@ -19,6 +20,10 @@ import torch
 from .costs import Costs
 from .sparse_matrix import SparseMatrix
 from .support.arguments import choice
+from .support.atomic import Unwritable
+
+# Of an OSError: a folder is not there to be written to, or its disk is full.
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(eq=False)
@@ -33,6 +38,7 @@ class Backend:
         library: file name, without suffix, of the compiled library that holds its kernels.
         package: the Python package that holds the launchers of its kernels, if they are not in a library.
         needs: the module that the launchers import and that may not be installed.
+        cache: the environment variable that names the folder where that module keeps what it compiles.
         steps: the backend whose operators its launchers call, if that is another backend.
         parts: gives a matrix in the layout that its operators take; None: always by rows.
         costs: costs of its kernels, by which an operation with two forms chooses one.
@@ -48,6 +54,7 @@ class Backend:
     library: str | None = None
     package: str | None = None
     needs: str | None = None
+    cache: str | None = None
     steps: Backend | None = None
     parts: Callable[[SparseMatrix], tuple[torch.Tensor, ...]] | None = None
     costs: Costs | None = None
@@ -80,6 +87,12 @@ class Backend:
             self.missing = "no usable NVIDIA GPU (torch.cuda.is_available() is False)"
         if self.missing is None and self.steps is not None:
             self.missing = self.steps.missing
+
+    def explain(self, error: OSError) -> None:
+        """Raises an :class:`Unwritable` that names :attr:`cache` if a launcher's error is that its folder is."""
+        if self.cache is not None and error.errno in UNWRITABLE:
+            name = f"{error.filename}, in the folder of what {self.needs.capitalize()} has compiled,"
+            raise Unwritable(name, f"{error.strerror}; set {self.cache} to a folder that can be written") from error
 
     def _load_library(self, stem: str) -> str | None:
         path = _library(stem)
@@ -121,10 +134,18 @@ TRITON = Backend(
     ("CPU", "CUDA") if interpreted() else ("CUDA",),
     package=TRITON_PACKAGE,
     needs="triton",
+    cache="TRITON_CACHE_DIR",
 )
 # Unless Triton is forced, its launchers call operators of the CUDA library.
 TRITON_WITH_CUDA = Backend(
-    "triton", "triton_with_cuda", ("cuda",), ("CUDA",), package=TRITON_PACKAGE, needs="triton", steps=CUDA
+    "triton",
+    "triton_with_cuda",
+    ("cuda",),
+    ("CUDA",),
+    package=TRITON_PACKAGE,
+    needs=TRITON.needs,
+    cache=TRITON.cache,
+    steps=CUDA,
 )
 REFERENCE = Backend("reference", None)
 
@@ -308,6 +329,6 @@ def _warn_once() -> None:
         _warned = True
         warnings.warn(
             f"seegera_fast runs without its compiled kernels ({CPU.missing}): plain PyTorch does their work, "
-            "slowly. Reinstall it where a C++ compiler is found",
+            "slowly. Reinstall it where a C++ compiler is found (GCC 12 or later, or Clang)",
             stacklevel=4,
         )

@@ -257,6 +257,9 @@ class Operator:
             token = running.set(backend)
             try:
                 return launcher(**self.named(given, more))
+            except OSError as error:
+                backend.explain(error)
+                raise
             finally:
                 running.reset(token)
 

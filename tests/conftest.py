@@ -1,8 +1,10 @@
 """Explains failed assertions of the helper modules too, and says which tests share a process."""
 
+import importlib.util
 import os
 import random
 
+import interpreter
 import pytest
 
 try:
@@ -21,6 +23,9 @@ if hypothesis is not None:
     hypothesis.settings.load_profile("quick")
 
 pytest.register_assert_rewrite("cases", "contract", "slow", "tolerances")
+
+if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None:
+    interpreter.replace_language_once()
 
 # Files whose tests share something that takes long to make: a build, or the results of another process.
 TOGETHER = (

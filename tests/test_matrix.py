@@ -107,9 +107,11 @@ def test_uv_installs_a_python_inside_the_folder(matrix, monkeypatch, tmp_path):
 
 
 def test_the_last_error_of_pip_is_the_reason(matrix):
+    import steps
+
     output = "Collecting torch\nERROR: Could not find a version\nERROR: No matching distribution\n\n[notice] new pip\n"
-    assert matrix.last_error(output) == "ERROR: No matching distribution"
-    assert matrix.last_error("Traceback\nValueError: wrong\n") == "ValueError: wrong"
+    assert steps.last_error(output) == "ERROR: No matching distribution"
+    assert steps.last_error("Traceback\nValueError: wrong\n") == "ValueError: wrong"
     with pytest.raises(matrix.Step, match="out of luck"):
         matrix.run(sys.executable, "-c", "import sys; sys.exit('out of luck')")
 

@@ -1,8 +1,12 @@
-"""The package as users install it: sdist, wheel and editable install, with and without a C++ compiler."""
+"""The package as users install it: sdist, wheel and editable install, with and without a C++ compiler.
 
-import importlib.util
+What setup.py chooses, a compiler and a torch among other things, is in test_setup.py.
+"""
+
+import importlib
 import json
 import os
+import platform
 import shlex
 import shutil
 import stat
@@ -19,8 +23,11 @@ import pytest
 pytest.importorskip("setuptools", minversion="77")
 
 ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ROOT / "tools"
 PACKAGES = Path(sysconfig.get_path("purelib"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++").split()[0], "g++", "clang++"))), None)
+# Makes a compiler say that it is another one.
+AS_GCC_11 = "-U__clang__ -U__GNUC__ -D__GNUC__=11"
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 # Prints the paths of the installed modules, in a folder without sources, then calls an operation twice and prints the
@@ -188,6 +195,26 @@ def environment(tmp_path, packages):
     return Environment(tmp_path, packages)
 
 
+@pytest.fixture(scope="module")
+def wheel(unpacked, packages, compiler, tmp_path_factory):
+    """The wheel for this machine."""
+    folder = tmp_path_factory.mktemp("wheel")
+    builder = Environment(folder, packages)
+    command = [builder.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", folder, unpacked]
+    succeed(command, cwd=builder.elsewhere, SEEGERA_CUDA="0", CXX=compiler)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def published(wheel, tmp_path_factory):
+    """The same wheel with the tag for other machines, as `make wheel` gives it."""
+    pytest.importorskip("auditwheel")
+    code = "import sys; from pathlib import Path; import make_wheel; print(make_wheel.tag(*map(Path, sys.argv[1:])))"
+    folder = tmp_path_factory.mktemp("published")
+    return Path(succeed([sys.executable, "-c", code, wheel, folder], cwd=folder, PYTHONPATH=str(TOOLS)).strip())
+
+
 def test_sdist_holds_the_sources(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -205,11 +232,7 @@ def test_sdist_holds_the_sources(sdist):
 
 
 @needs_compiler
-def test_wheel_from_sdist(unpacked, environment, compiler, tmp_path):
-    wheels = tmp_path / "wheels"
-    command = [environment.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, unpacked]
-    succeed(command, cwd=environment.elsewhere, SEEGERA_CUDA="0", CXX=compiler)
-    (wheel,) = wheels.iterdir()
+def test_wheel_from_sdist(wheel, environment):
     assert "-cp310-abi3-" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -228,6 +251,44 @@ def test_wheel_from_sdist(unpacked, environment, compiler, tmp_path):
     assert triton == folder / "kernels" / "triton" / "sparse_matmul.py"
     assert found.pop("searched") == [str(folder / "kernels")]
     assert found == WORKS
+
+
+@needs_compiler
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="manylinux is for Linux")
+def test_the_wheel_is_for_glibc_2_28(wheel, published):
+    """auditwheel has found that it keeps to it, and nothing of torch was copied into it."""
+    assert f"manylinux_2_28_{platform.machine()}" in published.name
+    with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(published) as after:
+        old, new = ({name for name in archive.namelist() if ".so" in name} for archive in (before, after))
+    assert new == old
+
+
+# Loads the library of the wheel as a Python without torch can: torch's libraries need no Python.
+LOAD = """
+import ctypes, pathlib, sys
+folder, torch = map(pathlib.Path, sys.argv[1:])
+for name in ("libc10.so", "libtorch_cpu.so"):
+    ctypes.CDLL(str(torch / "lib" / name), ctypes.RTLD_GLOBAL)
+ctypes.CDLL(str(next(folder.glob("seegera_fast/_C.*"))))
+print("loaded")
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_the_wheel_installs_and_loads_on_each_python(version, published, packages, tmp_path, monkeypatch):
+    """Without a torch for it, which is large. `make matrix` runs the wheel on each Python with each torch."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    matrix = importlib.import_module("matrix")
+    found = (matrix.probe(place, version)[0] for place in matrix.places(version))
+    python = next((path for path in found if path is not None), None)
+    if python is None:
+        pytest.skip(f"there is no Python {version}")
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    succeed([*pip, "install", "--no-deps", "--no-compile", "--target", tmp_path / "at", published], cwd=tmp_path)
+    succeed([python, "-W", "error", "-m", "compileall", "-q", tmp_path / "at"], cwd=tmp_path)
+    command = [python, "-c", LOAD, tmp_path / "at", (packages / "torch").resolve()]
+    assert succeed(command, cwd=tmp_path) == "loaded\n"
 
 
 @needs_compiler
@@ -250,11 +311,17 @@ def test_editable_install(unpacked, environment, compiler):
     assert found == WORKS
 
 
-def test_without_a_compiler(sdist, environment):
+@pytest.mark.parametrize("old", [False, pytest.param(True, marks=needs_compiler)], ids=["none", "GCC 11"])
+def test_without_a_compiler(old, sdist, environment):
     empty = environment.folder / "empty"
     empty.mkdir()
-    output = environment.install(sdist, PATH=str(empty), CXX=None, CUDACXX=None, CUDA_HOME=None)
-    assert "no C++ compiler (CXX, c++, g++, clang++): installing without native code." in output
+    chosen = script(environment.folder / "c++", f'exec {shlex.quote(COMPILER)} "$@" {AS_GCC_11}') if old else None
+    output = environment.install(sdist, PATH=str(empty), CXX=chosen, CUDACXX=None, CUDA_HOME=None)
+    if old:
+        assert "no C++ compiler that can be used, want GCC 12 or later, or Clang" in output
+        assert f"{chosen}: it is older than GCC 12" in output
+    else:
+        assert "no C++ compiler (CXX, c++, g++, clang++): installing without native code." in output
     folder, triton, found = environment.inspect()
     assert folder == environment.site / "seegera_fast"
     assert triton == folder / "kernels" / "triton" / "sparse_matmul.py"
@@ -265,65 +332,3 @@ def test_without_a_compiler(sdist, environment):
         "cpu": False,
         "instruction set": False,
     }
-
-
-def build(tree, **environment):
-    return run([sys.executable, "setup.py", "--quiet", "build_ext"], cwd=tree, **{"SEEGERA_CUDA": "0", **environment})
-
-
-@needs_compiler
-def test_a_missing_torch_is_one_sentence(tree, tmp_path):
-    result = build(tree, SEEGERA_TORCH=str(tmp_path))
-    assert result.returncode != 0
-    (line,) = result.stdout.splitlines()
-    assert line.startswith(f"seegera-fast: no torch in {tmp_path}; install torch>=2.11 first")
-
-
-@needs_compiler
-def test_an_old_torch_is_refused(tree, tmp_path):
-    (tmp_path / "version.py").write_text("__version__ = '2.10.1'\n")
-    result = build(tree, SEEGERA_TORCH=str(tmp_path))
-    assert result.returncode != 0
-    assert result.stdout == f"seegera-fast: the torch in {tmp_path} is older than 2.11; upgrade it first.\n"
-
-
-def test_a_wrong_cxx_is_an_error(tree):
-    result = build(tree, CXX="no-such-compiler")
-    assert result.returncode != 0
-    assert "the C++ compiler CXX=no-such-compiler is not there" in result.stdout
-
-
-@needs_compiler
-def test_a_failing_build_shows_the_output_of_the_compiler(tree, tmp_path):
-    failing = script(tmp_path / "c++", "echo 'internal compiler error: out of patience'; exit 1")
-    copy = tmp_path / "tree"
-    shutil.copytree(tree, copy, ignore=shutil.ignore_patterns("build", "*.so"))
-    result = build(copy, CXX=failing)
-    assert result.returncode != 0
-    assert "internal compiler error: out of patience" in result.stdout
-    assert "seegera-fast: the native build failed, see above." in result.stdout.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("cached", "nvcc", "kept"),
-    [("old", "old", True), ("old", "new", False), (None, "new", True), ("old", None, True)],
-)
-def test_a_build_of_another_cuda_compiler_is_discarded(monkeypatch, tmp_path, cached, nvcc, kept):
-    """CMake itself would drop its cache, and the settings of this build with it."""
-    monkeypatch.setenv("SEEGERA_NATIVE", "0")
-    monkeypatch.setattr(sys, "argv", ["setup.py"])
-    monkeypatch.setattr("setuptools.setup", lambda **_: None)
-    spec = importlib.util.spec_from_file_location("setup_of_this_tree", ROOT / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    cache = tmp_path / "native" / "CMakeCache.txt"
-    cache.parent.mkdir()
-    programs = ("CMAKE_COMMAND", "CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")
-    lines = [f"{name}:FILEPATH={sys.executable}" for name in programs] + [f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}"]
-    if cached:
-        lines.append(f"CMAKE_CUDA_COMPILER:UNINITIALIZED={tmp_path / cached}")
-    cache.write_text("\n".join(lines) + "\n")
-    monkeypatch.setattr(module, "BUILD", cache.parent)
-    monkeypatch.setattr(module, "NVCC", nvcc and str(tmp_path / nvcc))
-    module.CMakeBuild.discard_stale_build(None)
-    assert cache.exists() == kept

@@ -1,10 +1,10 @@
 """Try the one wheel on every Python and torch that can be had here: `python tools/matrix.py`.
 
-The wheel is built once, by the Python that runs this script, whose environment has torch and the build tools. For every
-Python of PYTHONS that is on PATH, in pyenv or in uv, and for every release of torch of 2.11 or later that pip can get
-for it, a virtual environment is made in the folder of the matrix, the wheel is installed, and tools/smoke.py runs.
-Without an NVIDIA GPU only CPU builds of torch are taken; SEEGERA_TORCH_CUDA=1 takes CUDA builds of about 3 GB each too.
-A torch that is installed for a Python already is tried as it is.
+The wheel is the one that is published, see make_wheel.py. It is built once, by the Python that runs this script, whose
+environment has torch, the build tools and auditwheel. For every Python of PYTHONS that is on PATH, in pyenv or in uv,
+and for every release of torch of 2.11 or later that pip can get for it, a virtual environment is made in the folder of
+the matrix, the wheel is installed, and tools/smoke.py runs. Without an NVIDIA GPU only CPU builds of torch are taken;
+SEEGERA_TORCH_CUDA=1 takes CUDA builds of about 3 GB each too. A torch that a Python has already is tried as it is.
 
 A table says at the end what was run, and what could not be had and why; matrix.json in the folder has the same. The
 exit status is 1 if something that ran failed, or if nothing could be run. What can't be had is not a failure.
@@ -15,9 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -25,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import install_torch
+import make_wheel
+from steps import Step, run
 
 TOOLS = Path(__file__).resolve().parent
 ROOT = TOOLS.parent
@@ -47,35 +47,6 @@ class Cell:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class Step(RuntimeError):
-    """A command failed; its last line says why."""
-
-
-def run(*command: Any, timeout: float = 1800, **environment: str) -> str:
-    """Runs a command and returns its output.
-
-    Raises:
-        Step: it failed, could not be started, or took longer than ``timeout`` seconds.
-    """
-    unset = ("PYTHONPATH", "PYTHONHOME", "SEEGERA_ISA", "TRITON_INTERPRET")
-    merged = {key: value for key, value in os.environ.items() if key not in unset}
-    merged |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment}
-    try:
-        answer = subprocess.run(
-            list(map(str, command)),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            env=merged,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Step(str(error)) from error
-    if answer.returncode != 0:
-        raise Step(last_error(answer.stderr) or last_error(answer.stdout) or f"exit status {answer.returncode}")
-    return answer.stdout
-
-
 def answer(*command: Any, timeout: float = 1800, **environment: str) -> Any:
     """Runs a command and returns what the last line of its output says in JSON.
 
@@ -87,13 +58,6 @@ def answer(*command: Any, timeout: float = 1800, **environment: str) -> Any:
         return json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
         raise Step(f"{Path(str(command[1])).name} printed {output[-200:]!r}, want JSON in the last line") from None
-
-
-def last_error(output: str) -> str:
-    """The last line that pip marks as an error, or else the last line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    marked = [line for line in lines if re.match(r"(ERROR|error):", line)]
-    return (marked or lines or [""])[-1]
 
 
 # --- Pythons ---------------------------------------------------------------------------------------------------------
@@ -252,20 +216,6 @@ def cells_of(version: str, minors: list[str] | None, wheel: Path, folder: Path, 
 # --- all -------------------------------------------------------------------------------------------------------------
 
 
-def build_wheel(folder: Path) -> Path:
-    """Builds the wheel with the Python that runs this script.
-
-    Raises:
-        Step: the build failed, or the wheel is not one for every Python.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", folder, ROOT)
-    (wheel,) = folder.iterdir()
-    if "-cp310-abi3-" not in wheel.name:
-        raise Step(f"got the wheel {wheel.name}, want one of cp310-abi3: was there a C++ compiler?")
-    return wheel
-
-
 def say(cell: Cell) -> None:
     print(row(cell), flush=True)
 
@@ -295,7 +245,7 @@ def main() -> int:
     folder = given.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        wheel = given.wheel.absolute() if given.wheel else build_wheel(folder / "wheel")
+        wheel = given.wheel.absolute() if given.wheel else make_wheel.make(folder / "wheel")
     except Step as error:
         print(f"the wheel can't be built: {error}", file=sys.stderr)
         return 1

@@ -143,7 +143,13 @@ class Copy:
         unset = ("SEEGERA_NATIVE", "SEEGERA_ISA", "TRITON_INTERPRET")
         base = {name: value for name, value in os.environ.items() if name not in unset}
         path = os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", "")])
-        base |= {"PYTHONPATH": str(self.folder), "PATH": path, "OMP_NUM_THREADS": "1", "SEEGERA_CUDA": "0"}
+        base |= {
+            "PYTHONPATH": str(self.folder),
+            "PATH": path,
+            "OMP_NUM_THREADS": "1",
+            "SEEGERA_NATIVE": "1",
+            "SEEGERA_CUDA": "0",
+        }
         begin = time.monotonic()
         process = subprocess.Popen(
             command,

@@ -106,7 +106,7 @@ def copy_sources(folder: Path) -> None:
 
 def build(folder: Path, sanitizer: Sanitizer) -> None:
     copy_sources(folder)
-    environment = {**os.environ, "SEEGERA_SANITIZE": sanitizer.flag, "SEEGERA_CUDA": "0"}
+    environment = {**os.environ, "SEEGERA_SANITIZE": sanitizer.flag, "SEEGERA_NATIVE": "1", "SEEGERA_CUDA": "0"}
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     answer = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
     if answer.returncode != 0:

@@ -21,6 +21,7 @@ from .npz import read_npz
 from .planetoid import PARTS, read_planetoid
 
 ROOT_VARIABLE = "SEEGERA_DATA"
+OTHER_FOLDER = f"set root= or {ROOT_VARIABLE} to a folder that"
 PLANETOID_SOURCE = "https://github.com/kimiyoung/planetoid/raw/master/data/"
 BENCHMARK_SOURCE = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/"
 
@@ -173,7 +174,8 @@ def load(
         Graph('digits': 1797 nodes, 12339 edges, 64 features, torch.float32, cpu)
     """
     arguments.text("name", name)
-    root_folder = data_root(root)
+    if root is not None:
+        arguments.path("root", root)
     normalize_features = arguments.flag("normalize_features", normalize_features)
     download, progress = arguments.flag("download", download), arguments.flag("progress", progress)
     arguments.dtype("dtype", dtype)
@@ -181,7 +183,8 @@ def load(
     data_set = DATA_SETS.get(key)
     if data_set is None:
         raise ValueError(f"name: got {arguments.shown(name)}, which is no data set; {nearest(key, DATA_SETS)}")
-    folder = root_folder / data_set.folder
+    # A data set without files needs no folder, so that a machine without one has it too.
+    folder = data_root(root) / data_set.folder if data_set.sha256 else Path()
     _provide(key, data_set, folder, download, progress)
     with phase(f"reading {key}", show=progress):
         raw = data_set.read(folder)
@@ -192,15 +195,28 @@ def load(
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of the data sets: ``root``, else the variable SEEGERA_DATA, else the user's cache folder."""
+    """The folder of the data sets: ``root``, else the variable SEEGERA_DATA, else the user's cache folder.
+
+    Raises:
+        OSError: it would be in the user's home folder, and there is none.
+    """
     if root is not None:
         return Path(arguments.path("root", root))
     chosen = os.environ.get(ROOT_VARIABLE)
-    if not chosen:
-        from platformdirs import user_cache_path
+    if chosen:
+        return Path(arguments.path(ROOT_VARIABLE, chosen))
+    from platformdirs import user_cache_path
 
-        chosen = user_cache_path("seegera_fast")
-    return Path(arguments.path(ROOT_VARIABLE, chosen))
+    try:
+        folder = user_cache_path("seegera_fast")
+    except RuntimeError:
+        folder = None
+    # Without a home, some versions of platformdirs leave the "~" in the path.
+    if folder is None or not folder.is_absolute():
+        raise OSError(
+            f"the data sets have no folder, because no home folder is known (HOME); {OTHER_FOLDER} has or can take them"
+        )
+    return folder
 
 
 def _provide(name: str, data_set: DataSet, folder: Path, download: bool, progress: bool) -> None:
@@ -215,8 +231,8 @@ def _provide(name: str, data_set: DataSet, folder: Path, download: bool, progres
         try:
             download_file(data_set.source + file, folder / file, data_set.sha256[file], progress=progress)
         except OSError as error:
-            kind = ConnectionError if isinstance(error, ConnectionError) else OSError
-            raise kind(
-                f"{message}. The download failed ({error}). Copy the files there by hand, or set root= or "
-                f"{ROOT_VARIABLE} to a folder that has them"
-            ) from error
+            if isinstance(error, ConnectionError):
+                raise ConnectionError(
+                    f"{message}. The download failed ({error}). Copy the files there, or {OTHER_FOLDER} has them"
+                ) from error
+            raise OSError(f"{message}, and can't be written there ({error}); {OTHER_FOLDER} can take them") from error
