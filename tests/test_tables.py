@@ -268,16 +268,19 @@ def test_names_in_one_table_only_are_said(write):
 
 BAD_ROWS = [
     ("name,age\nann,1\nbob,2\nann,3\n", "line 4: got a second row for 'ann', whose first is line 2"),
-    ("ann,1\nbob,x\neve,2\n", "line 2: got 'bob x', want finite numbers (in column 1)"),
+    ("ann,1\nbob,x\neve,2\n", "line 2: got 'bob x', want finite numbers, in the digits 0 to 9 (column 1)"),
     (
         "name,age\nann,1\nbob,Rome\n",
-        "line 3: got 'bob Rome', want finite numbers (in column 'age'); words are features",
+        "line 3: got 'bob Rome', want finite numbers, in the digits 0 to 9 (column 'age'); words are",
     ),
     ("ann,1\nbob,\neve,2\n", "line 2: got 'bob', want finite numbers"),
     ("ann,1\nbob,nan\neve,2\n", "line 2: got 'bob nan', want finite numbers"),
     ("ann,1\nbob,1_0\neve,2\n", "line 2: got 'bob 1_0', want finite numbers"),
     ("ann,1\nbob,١\neve,2\n", "line 2: got 'bob ١', want finite numbers"),
-    ("ann,1\nbob,1,2\neve,2\n", "line 2: got 'bob 1 2', want finite numbers (3 columns, want 2 as"),
+    (
+        "ann,1\nbob,1,2\neve,2\n",
+        "line 2: got 'bob 1 2', want finite numbers, in the digits 0 to 9 (3 columns",
+    ),
     ("ann,1\n,2\n", "line 2: got an empty name"),
     ("name,age\n", "holds no rows"),
     ("max,1\nzoe,2\n", "got no name that is in"),

@@ -17,7 +17,7 @@ from .edges import place_of
 from .text import TextFile
 from .values import column_of_numbers, is_missing, is_number, names_of, numbers_of
 
-FEATURES, LABELS = "finite numbers", "one integer, or one word"
+FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one word"
 # First fields of a line, in any case, by which it is taken for names of columns.
 NODES = {"node", "id", "name", "node_id", "nodeid", "user", "item", "key", "source", "page", "paper", "title", ""}
 CLASSES = {"label", "class", "labels", "y", "category", "group", "target", "type"}
@@ -182,7 +182,7 @@ class RowTable:
         out = np.empty((len(block), len(places)))
         for column, place in enumerate(places):
             name = f"column {short(self.first[place]) if self.header else place}"
-            want = f"{FEATURES} (in {name}); words are features where categories names their column"
+            want = f"{FEATURES} ({name}); words are features where categories names their column"
             out[:, column] = column_of_numbers(self.table, block, place, want)
         return out
 
