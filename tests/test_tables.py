@@ -409,11 +409,11 @@ def test_comments(write):
     ("options", "error", "part"),
     [
         ({"weight": "w"}, ValueError, "weight: got 'w'"),
-        ({"source": 7}, ValueError, "at least 8 columns"),
+        ({"source": 7}, ValueError, "source: got column 7, but"),
         ({"source": 1}, ValueError, "the same column as source and target"),
         ({"source": -1}, ValueError, "source: got -1"),
         ({"time": 1.5}, TypeError, "time: got 1.5, want the name of a column"),
-        ({"categories": "city"}, TypeError, "categories: got 'city', want a list"),
+        ({"categories": "city"}, TypeError, "categories: got 'city', want a list or a tuple"),
         ({"separator": "::"}, ValueError, "separator: got '::'"),
         ({"header": 1}, TypeError, "header: got 1, want True or False"),
         ({"names": "yes"}, TypeError, "names: got 'yes', want True or False"),

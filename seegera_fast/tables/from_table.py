@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -29,7 +29,7 @@ class FromTable:
         time: str | int | None = None,
         node: str | int | None = None,
         label: str | int | None = None,
-        categories: Collection[str | int] = (),
+        categories: Sequence[str | int] = (),
         names: bool | None = None,
         header: bool | None = None,
         separator: str | None = None,
