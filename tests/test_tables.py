@@ -135,6 +135,20 @@ def test_nodes_from_1_with_rows_for_each(write, table):
     assert graph.labels.tolist() == [0, 0, 1]
 
 
+def test_features_that_are_all_numbers_where_0_is_missing(write, table):
+    """They have names if the first column holds all nodes of the edges, else row i is node i."""
+    edges = "1 2\n2 3\n"
+    graph = table(edges, "3 5\n1 6\n2 7\n")
+    assert graph.nodes.tolist() == [1, 2, 3]
+    assert graph.features.to_dense().flatten().tolist() == [6, 7, 5]
+    with pytest.warns(UserWarning, match="smallest node is 1"):
+        graph = sf.Graph.from_table(write("e.csv", edges), write("f.csv", "1 0\n0 1\n1 1\n0 0\n"))
+    assert graph.nodes is None
+    assert graph.features.shape == (4, 2)
+    with pytest.raises(ValueError, match="line 4: got a second row for '2', whose first is line 3"):
+        table(edges, "3 5\n1 6\n2 7\n2 8\n")
+
+
 def test_a_column_that_looks_like_names(write):
     edges, features = write("e.csv", "0 1\n1 2\n"), write("f.csv", "2,5\n0,6\n1,7\n")
     with pytest.warns(UserWarning, match=r"f.csv: the first column holds each number from 0 to 2 once.*names=True"):
