@@ -290,7 +290,7 @@ def calls(folder):
                 "target": 1,
                 "weight": "w",
                 "time": "t",
-                "node": "name",
+                "node": 0,
                 "label": "class",
                 "categories": ["kind"],
                 "names": True,
@@ -676,7 +676,7 @@ def check(name, replaced, folder):
     same = any(isinstance(plain(value), type(arguments[argument])) for argument, value in values.items())
     named = refused and names_one(str(error), arguments if same else values)
     # No path is wrong by its kind, and the reference leaves sizes to torch.
-    elsewhere = isinstance(error, OSError) and {"path", "root"} & {*values}
+    elsewhere = isinstance(error, OSError) and {"path", "root", "edges", "features", "labels"} & {*values}
     sizes = name.startswith("reference.") and any(isinstance(value, SIZED) for value in given.values()) and same
     told = f"{name}({replaced}): {type(error).__name__}: {error}"
     assert named or elsewhere or sizes, told

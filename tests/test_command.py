@@ -392,7 +392,7 @@ def test_isolated_nodes_are_counted_by_features_or_labels(tmp_path):
 
 BAD_EDGES = [
     ("e.txt", b"0 1\n\n# note\n2\n", ["e.txt, line 4", "'2'", "two node numbers"]),
-    ("e.txt", b"source,target\n0,1\n", ["line 1", "'source target'", "#"]),
+    ("e.txt", b"source,target\n0,x\n", ["line 2", "'0 x'", "#"]),
     ("e.txt", b"0 1\n1 1.5\n", ["line 2", "'1 1.5'", "integers from 0"]),
     ("e.txt", b"0 1\n-1 2\n", ["line 2", "'-1 2'", "integers from 0"]),
     ("e.txt", b"0 1 2 3\n", ["line 1", "'0 1 2 3'"]),
@@ -419,14 +419,15 @@ def test_wrong_edges_are_refused(run, own, tmp_path, name, content, parts):
 
 
 @pytest.mark.parametrize("node", [2**63 - 1, 2**63 - 2, 2**31, 10**8 + 1, 99_999_999, 2_000_001])
-def test_names_that_look_like_numbers_are_refused(run, tmp_path, node):
+def test_names_that_look_like_numbers_are_no_numbers(run, tmp_path, node):
     (tmp_path / "e.txt").write_text(f"# pages\n0 1\n1 {node}\n2 3\n")
     refused(
-        run("train", "--edges", tmp_path / "e.txt", "--out", tmp_path / "out"),
+        run("train", "--edges", tmp_path / "e.txt", "--no-names", "--out", tmp_path / "out"),
         "e.txt, line 3",
         f"node {node} in a file of 3 edges",
-        "number them anew",
+        "names=True",
     )
+    assert sf.Graph.from_table(tmp_path / "e.txt").nodes.tolist() == [0, 1, 2, 3, node]
 
 
 BAD_FEATURES = [
@@ -435,7 +436,7 @@ BAD_FEATURES = [
     ("f.txt", b"# nothing\n", ["f.txt", "no rows"]),
     ("f.txt", b"1 1_0\n" * NODES, ["f.txt, line 1", "'1 1_0'", "in the digits 0 to 9"]),
     ("f.npy", b"", ["f.npy", "NumPy array file"]),
-    ("f.txt", b"1 inf\n" * NODES, ["f.txt, line 1", "got inf in column 1", "finite"]),
+    ("f.txt", b"1 inf\n" * NODES, ["f.txt, line 1", "'1 inf'", "finite", "column 1"]),
     ("f.txt", b"1 2\n" * 3, ["groups.csv", "node 17", "3 rows"]),
     ("f.npy", b"not an array", ["f.npy", "NumPy"]),
     ("f.npz", b"not an archive", ["f.npz", "save_npz"]),

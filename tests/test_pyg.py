@@ -20,7 +20,6 @@ from torch_geometric.transforms import RandomLinkSplit
 
 import seegera_fast as sf
 from seegera_fast import Graph
-from seegera_fast.command.files import read_graph
 from seegera_fast.tasks import LinkSplit, link_prediction, node_classification, split_links
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -169,7 +168,7 @@ def files(weighted, folder, name):
         scipy.sparse.save_npz(folder / name, zeros().tocsr())
     else:
         (folder / name).write_text("0 1 1\n1 2 0\n")
-    return read_graph(folder / name, weighted=weighted)
+    return Graph.from_table(folder / name, weighted=weighted)
 
 
 def zeros():

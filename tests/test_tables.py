@@ -135,6 +135,20 @@ def test_nodes_from_1_with_rows_for_each(write, table):
     assert graph.labels.tolist() == [0, 0, 1]
 
 
+def test_features_that_are_all_numbers_where_0_is_missing(write, table):
+    """They have names if the first column holds all nodes of the edges, else row i is node i."""
+    edges = "1 2\n2 3\n"
+    graph = table(edges, "3 5\n1 6\n2 7\n")
+    assert graph.nodes.tolist() == [1, 2, 3]
+    assert graph.features.to_dense().flatten().tolist() == [6, 7, 5]
+    with pytest.warns(UserWarning, match="smallest node is 1"):
+        graph = sf.Graph.from_table(write("e.csv", edges), write("f.csv", "1 0\n0 1\n1 1\n0 0\n"))
+    assert graph.nodes is None
+    assert graph.features.shape == (4, 2)
+    with pytest.raises(ValueError, match="line 4: got a second row for '2', whose first is line 3"):
+        table(edges, "3 5\n1 6\n2 7\n2 8\n")
+
+
 def test_a_column_that_looks_like_names(write):
     edges, features = write("e.csv", "0 1\n1 2\n"), write("f.csv", "2,5\n0,6\n1,7\n")
     with pytest.warns(UserWarning, match=r"f.csv: the first column holds each number from 0 to 2 once.*names=True"):
@@ -268,16 +282,19 @@ def test_names_in_one_table_only_are_said(write):
 
 BAD_ROWS = [
     ("name,age\nann,1\nbob,2\nann,3\n", "line 4: got a second row for 'ann', whose first is line 2"),
-    ("ann,1\nbob,x\neve,2\n", "line 2: got 'bob x', want finite numbers (in column 1)"),
+    ("ann,1\nbob,x\neve,2\n", "line 2: got 'bob x', want finite numbers, in the digits 0 to 9 (column 1)"),
     (
         "name,age\nann,1\nbob,Rome\n",
-        "line 3: got 'bob Rome', want finite numbers (in column 'age'); words are features",
+        "line 3: got 'bob Rome', want finite numbers, in the digits 0 to 9 (column 'age'); words are",
     ),
     ("ann,1\nbob,\neve,2\n", "line 2: got 'bob', want finite numbers"),
     ("ann,1\nbob,nan\neve,2\n", "line 2: got 'bob nan', want finite numbers"),
     ("ann,1\nbob,1_0\neve,2\n", "line 2: got 'bob 1_0', want finite numbers"),
     ("ann,1\nbob,١\neve,2\n", "line 2: got 'bob ١', want finite numbers"),
-    ("ann,1\nbob,1,2\neve,2\n", "line 2: got 'bob 1 2', want finite numbers (3 columns, want 2 as"),
+    (
+        "ann,1\nbob,1,2\neve,2\n",
+        "line 2: got 'bob 1 2', want finite numbers, in the digits 0 to 9 (3 columns",
+    ),
     ("ann,1\n,2\n", "line 2: got an empty name"),
     ("name,age\n", "holds no rows"),
     ("max,1\nzoe,2\n", "got no name that is in"),
@@ -406,11 +423,11 @@ def test_comments(write):
     ("options", "error", "part"),
     [
         ({"weight": "w"}, ValueError, "weight: got 'w'"),
-        ({"source": 7}, ValueError, "at least 8 columns"),
+        ({"source": 7}, ValueError, "source: got column 7, but"),
         ({"source": 1}, ValueError, "the same column as source and target"),
         ({"source": -1}, ValueError, "source: got -1"),
         ({"time": 1.5}, TypeError, "time: got 1.5, want the name of a column"),
-        ({"categories": "city"}, TypeError, "categories: got 'city', want a list"),
+        ({"categories": "city"}, TypeError, "categories: got 'city', want a list or a tuple"),
         ({"separator": "::"}, ValueError, "separator: got '::'"),
         ({"header": 1}, TypeError, "header: got 1, want True or False"),
         ({"names": "yes"}, TypeError, "names: got 'yes', want True or False"),

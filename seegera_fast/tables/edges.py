@@ -97,17 +97,20 @@ class _Places:
 
 def place_of(table: Any, first: list[str], argument: str, column: Any, default: int | None) -> int:
     """The place of a column that is given by its name, its number, or not at all."""
-    if column is None:
-        column = default
     if isinstance(column, str):
         if column not in first:
             raise ValueError(f"{argument}: got {short(column)}, {nearest(column, map(cut, first))} ({table.path})")
         return first.index(column)
-    if not column < len(first):
-        if isinstance(table, TextFile):
-            raise table.wrong(table.first_line, first, f"{table.want}, at least {column + 1} columns")
-        raise ValueError(f"{table.path}: got {len(first)} columns, want {table.want}, at least {column + 1} columns")
-    return column
+    if column is None and default < len(first):
+        return default
+    if column is not None and column < len(first):
+        return column
+    got = f"{len(first)} column" + "s" * (len(first) != 1)
+    if column is not None:
+        raise ValueError(f"{argument}: got column {short(column)}, but {table.path} has {got}, counted from 0")
+    if isinstance(table, TextFile):
+        raise table.wrong(table.first_line, first, f"{table.want} ({got})")
+    raise ValueError(f"{table.path}: got {got}, want {table.want}")
 
 
 def _is_header(first: list[str], second: list[str] | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -29,7 +29,7 @@ class FromTable:
         time: str | int | None = None,
         node: str | int | None = None,
         label: str | int | None = None,
-        categories: Collection[str | int] = (),
+        categories: Sequence[str | int] = (),
         names: bool | None = None,
         header: bool | None = None,
         separator: str | None = None,
@@ -56,7 +56,7 @@ class FromTable:
         Args:
             edges: two columns of names, which are words or integers.
             features: a row of numbers per node, with its name in the first column. A text without a header whose
-                columns are all numbers has no names where the nodes are numbered from 0. None: the identity.
+                columns are all numbers has none where the nodes are numbered from 0. None: the identity.
             labels: the same with one integer or word per node (negative or empty: unknown), or one column without
                 names. None: no labels.
             source, target, weight, time: columns of ``edges``, by their name or their number from 0. None: the first,

@@ -19,7 +19,7 @@ from ..support.hints import short
 from .columns import is_frame
 from .edges import EDGE, NAMED_EDGE, Edges, read_edges
 from .matrices import read_features, read_labels, read_sparse
-from .names import in_order
+from .names import in_order, is_integer
 from .reading import Reading
 from .rows import FEATURES, LABELS, Rows, RowTable
 from .text import TextFile
@@ -77,20 +77,26 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
     ends = {"source": reading.source, "target": reading.target, "weight": reading.weight, "time": reading.time}
     widths = (2, 3) if all(column is None for column in ends.values()) else ()
     found = read_edges(reading.open("edges", edges, EDGE if names is False else NAMED_EDGE, widths), ends, reading)
+    read = {}
+    if names is None and _is_undecided(rows["features"]):
+        read["features"] = rows["features"].features([], ())
     if names is None:
-        names = not _are_numbers(found)
+        names = _have_names(found, read.get("features"))
     if isinstance(found.table, TextFile) and found.table.comments_inside:
         warn_outside(
             f"{found.table.path}: lines that start with {' or '.join(reading.comments)} are comments, also below the "
             f"first edge ({found.table.comments_inside:,} there); a name that does so needs quotes, or comments=''"
         )
-    feature_rows, label_rows = (
-        _read(argument, opened, names, found.names, reading) for argument, opened in rows.items()
-    )
+    read = {
+        argument: _settled(read[argument], names)
+        if argument in read
+        else _read(argument, opened, names, found, reading)
+        for argument, opened in rows.items()
+    }
     if names:
-        parts = _named(found, feature_rows, label_rows)
+        parts = _named(found, read["features"], read["labels"])
     else:
-        parts = _numbered(found, feature_rows, label_rows, reading.names is False)
+        parts = _numbered(found, read["features"], read["labels"], reading.names is False)
     parts.places["adjacency"] = str(found.table.path)
     parts.feature_names = None if feature_rows is None else feature_rows.columns
     return _titled(parts, edges)
@@ -142,32 +148,46 @@ def _whether_named(rows: dict[str, Rows | RowTable | None], stated: bool | None)
     return True if named else False if without else None
 
 
-def _are_numbers(edges: Edges) -> bool:
-    """Whether the nodes are numbered from 0: all names are such integers, 0 is there, and no number is far beyond."""
-    if not all(map(NUMBER.fullmatch, edges.names)):
-        return False
+def _is_undecided(opened: Rows | RowTable | None) -> bool:
+    """Whether a table is all numbers, so that its first column may be names or a feature."""
+    return isinstance(opened, RowTable) and opened.named is None
+
+
+def _have_names(edges: Edges, undecided: Rows | None) -> bool:
+    """Whether the nodes have names, from the edges and from features that are all numbers.
+
+    They have none if they are numbered from 0: all are such integers, 0 is there, and no number is far beyond. Where
+    only 0 is missing, they have names if the first column of the features holds all of them, and only integers.
+    """
+    if not all(map(DIGITS.fullmatch, edges.names)):
+        return True
     numbers = set(map(int, edges.names))
-    return 0 in numbers and not is_far_beyond(max(numbers), edges.ends[0].size)
+    plain = all(map(NUMBER.fullmatch, edges.names))
+    if plain and 0 in numbers and not is_far_beyond(max(numbers), edges.ends[0].size):
+        return False
+    return undecided is None or (set(undecided.names) >= {*edges.names} and all(map(is_integer, undecided.names)))
+
+
+def _settled(rows: Rows, named: bool) -> Rows:
+    """Features whose first column was read both as names and as a feature."""
+    first = rows.values[:, 0]
+    if not named and rows.values.shape[1] > 1 and np.array_equal(np.sort(first), np.arange(first.size)):
+        warn_outside(
+            f"{rows.path}: the first column holds each number from 0 to {first.size - 1} once, and is read as a "
+            "feature; names=True if these are the numbers of the nodes"
+        )
+    return rows.settled(named)
 
 
 def _read(
-    argument: str, opened: Rows | RowTable | None, names: bool, known: list[str], reading: Reading
+    argument: str, opened: Rows | RowTable | None, names: bool, edges: Edges | None, reading: Reading
 ) -> Rows | None:
     if not isinstance(opened, RowTable):
         return opened
-    guessed = opened.named is None
-    opened.settle(names, known)
+    opened.settle(names, [] if edges is None else edges.names)
     if argument == "labels":
         return opened.labels(reading.label)
-    rows = opened.features([reading.label] if isinstance(reading.label, str) else [], reading.categories)
-    if guessed and not names and rows.values.shape[1] > 1:
-        first = rows.values[:, 0]
-        if np.array_equal(np.sort(first), np.arange(first.size)):
-            warn_outside(
-                f"{rows.path}: the first column holds each number from 0 to {first.size - 1} once, and is read as a "
-                "feature; names=True if these are the numbers of the nodes"
-            )
-    return rows
+    return opened.features([reading.label] if isinstance(reading.label, str) else [], reading.categories)
 
 
 def _of_adjacency(path: Path, rows: dict[str, Any], names: bool | None, reading: Reading) -> Parts:
@@ -180,7 +200,7 @@ def _of_adjacency(path: Path, rows: dict[str, Any], names: bool | None, reading:
         if getattr(reading, column) is not None:
             raise ValueError(f"{column}: got {shown(getattr(reading, column))}, but {path} has no columns")
     adjacency = read_sparse(path)
-    features, labels = (_read(argument, opened, False, [], reading) for argument, opened in rows.items())
+    features, labels = (_read(argument, opened, False, None, reading) for argument, opened in rows.items())
     parts = Parts(adjacency, _values(features), _values(labels), _places(features, labels))
     parts.places["adjacency"] = str(path)
     return parts
@@ -308,7 +328,10 @@ def _compare(edges: Edges, rows: Rows, at: np.ndarray, in_edges: np.ndarray, nod
     twice = np.flatnonzero(np.diff(at[order]) == 0)
     if twice.size:
         first, second = (rows.table.place(rows.lines[order[twice[0] + k]]) for k in (0, 1))
-        raise ValueError(f"{second}: got a second row for {nodes[at[order[twice[0]]]]}, whose first is {first}")
+        name = short(rows.names[order[twice[0] + 1]])
+        raise ValueError(
+            f"{second}: got a second row for {name}, whose first is {first.rpartition(', ')[2]}, want one row per node"
+        )
     path, other = edges.table.path, rows.path
     alone = ~in_edges[at]
     if alone.all():

@@ -136,7 +136,7 @@ def known_encoding(name: str, encoding: str) -> str:
     try:
         if not codecs.lookup(encoding)._is_text_encoding:
             raise LookupError
-    except LookupError:
+    except (LookupError, ValueError):
         raise ValueError(f"{name}: got {quoted(encoding)}, want an encoding such as 'utf-8' or 'latin-1'") from None
     return encoding
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Reading:
     time: str | int | None = None
     node: str | int | None = None
     label: str | int | None = None
-    categories: Collection[str | int] = ()
+    categories: Sequence[str | int] = ()
     names: bool | None = None
     header: bool | None = None
     separator: str | None = None
@@ -43,8 +43,8 @@ class Reading:
         """
         found: dict[str, Any] = {name: _column(name, getattr(self, name)) for name in COLUMNS}
         given = self.categories
-        if isinstance(given, (str, bytes)) or not isinstance(given, Collection):
-            raise TypeError(f"categories: got {arguments.shown(given)}, want a list of columns")
+        if not isinstance(given, (list, tuple)):
+            raise TypeError(f"categories: got {arguments.shown(given)}, want a list or a tuple of columns")
         found["categories"] = tuple(_column("categories", column) for column in given)
         for name in ("names", "header"):
             value = getattr(self, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from .edges import place_of
 from .text import TextFile
 from .values import column_of_numbers, is_missing, is_number, names_of, numbers_of
 
-FEATURES, LABELS = "finite numbers", "one integer, or one word"
+FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one word"
 # First fields of a line, in any case, by which it is taken for names of columns.
 NODES = {"node", "id", "name", "node_id", "nodeid", "user", "item", "key", "source", "page", "paper", "title", ""}
 CLASSES = {"label", "class", "labels", "y", "category", "group", "target", "type"}
@@ -43,6 +43,10 @@ class Rows:
     columns: list[str] | None = None
     lines: list[int] | None = None
     table: Any = None
+
+    def settled(self, named: bool) -> Rows:
+        """The rows of a table whose first column was read both as names and as a feature."""
+        return replace(self, values=self.values[:, 1:]) if named else replace(self, names=None)
 
 
 class RowTable:
@@ -78,10 +82,10 @@ class RowTable:
             self.named = names is not False
         elif len(self.first) == 1:
             self.named = False
-        elif self.header or (text and not is_number(self.first[0])):
-            self.named = True
+        elif not text:
+            self.named = self.header
         else:
-            self.named = None if text else False
+            self.named = True if self.header or not all(map(is_number, self.first)) else None
 
     def settle(self, named: bool, known: Collection[str]) -> None:
         """Decides whether the rows have names, and whether the first one has names of columns.
@@ -108,9 +112,11 @@ class RowTable:
             categories: columns of words; each word becomes a feature of 0 and 1.
 
         Raises:
-            ValueError: a field is no finite number, or two rows have one name; the message names the lines.
+            ValueError: a field is no finite number; the message names the line.
         """
         table, header = self.table, [*self.first] if self.header else None
+        # Until it is known whether the first column holds names, it is read both as names and as a feature.
+        may_be_named = self.named is not False
         out = {self.place} if self.named else set()
         if header is not None:
             out |= {header.index(name) for name in without if name in header}
@@ -121,7 +127,7 @@ class RowTable:
             raise ValueError(f"{table.path}: got no column beside the names, want at least one feature")
         names, lines, parts, kinds = [], [], [], {place: [] for place in words}
         for block in self._blocks(sorted({*places, *out})):
-            if self.named:
+            if may_be_named:
                 names += names_of(table, block, self.place)
             lines += block.lines
             parts.append(self._numbers(block, plain))
@@ -137,13 +143,13 @@ class RowTable:
             )
             columns += [f"{header[place] if header else place}={word}" for word in known]
         values = matrices[0] if not words else scipy.sparse.hstack([matrices[0], *matrices[1:]], format="csr")
-        return self._rows(values, names, lines, columns if header else None)
+        return Rows(table.path, values, names if may_be_named else None, columns if header else None, lines, table)
 
     def labels(self, label: Any) -> Rows:
         """Reads the column ``label`` as labels: all integers, or all words (an empty one: unknown).
 
         Raises:
-            ValueError: there are integers and words, no labels, or two rows have one name.
+            ValueError: there are integers and words, or no labels.
         """
         table = self.table
         place = self._label_place(label)
@@ -156,7 +162,14 @@ class RowTable:
             values += column.tolist() if isinstance(column, np.ndarray) else column
         if not lines:
             raise ValueError(f"{table.path}: holds no labels, want one integer or word per node")
-        return self._rows(_labels(table, values, lines, empty=self.named), names, lines, None)
+        return Rows(
+            table.path,
+            _labels(table, values, lines, empty=self.named),
+            names if self.named else None,
+            None,
+            lines,
+            table,
+        )
 
     def _label_place(self, label: Any) -> int:
         if label is not None:
@@ -182,21 +195,9 @@ class RowTable:
         out = np.empty((len(block), len(places)))
         for column, place in enumerate(places):
             name = f"column {short(self.first[place]) if self.header else place}"
-            want = f"{FEATURES} (in {name}); words are features where categories names their column"
+            want = f"{FEATURES} ({name}); words are features where categories names their column"
             out[:, column] = column_of_numbers(self.table, block, place, want)
         return out
-
-    def _rows(self, values: Any, names: list[str], lines: list[int], columns: list[str] | None) -> Rows:
-        if not self.named:
-            return Rows(self.table.path, values, None, columns, lines, self.table)
-        seen: dict[str, int] = {}
-        for name, line in zip(names, lines, strict=True):
-            if seen.setdefault(name, line) != line:
-                raise ValueError(
-                    f"{self.table.place(line)}: got a second row for {short(name)}, whose first is "
-                    f"{self.table.place(seen[name]).rpartition(', ')[2]}, want one row per node"
-                )
-        return Rows(self.table.path, values, names, columns, lines, self.table)
 
 
 def _is_header(first: list[str], second: list[str] | None) -> bool:
