@@ -98,7 +98,7 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
     else:
         parts = _numbered(found, read["features"], read["labels"], reading.names is False)
     parts.places["adjacency"] = str(found.table.path)
-    parts.feature_names = None if feature_rows is None else feature_rows.columns
+    parts.feature_names = None if read["features"] is None else read["features"].columns
     return _titled(parts, edges)
 
 
