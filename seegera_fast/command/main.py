@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             # The reader has closed the pipe.
             return BROKEN_PIPE
-        except (OSError, TypeError, ValueError, OverflowError, RuntimeError, MemoryError) as error:
+        except (OSError, ImportError, TypeError, ValueError, OverflowError, RuntimeError, MemoryError) as error:
             if "--debug" in given:
                 traceback.print_exc()
             print(f"{PROGRAM}: error: {_one_line(error)}", file=sys.stderr)

@@ -1,0 +1,325 @@
+"""seegera-fast links and complete, and what train writes beside scores: tables with names, and a page."""
+
+import csv
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import seegera_fast as sf
+from seegera_fast.command.main import main
+from seegera_fast.support import html as pages
+
+SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=8", "--set", "likelihood=mse", "--quiet"]
+NAMES = ["Ann", "Bob", "Zoë", "林檎", 'O"Neil', "a,b", "</script>", "x y", "NA", "1", "q", "r", "s", "t", "u", "v"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Options that name a small graph's tables."""
+    folder = tmp_path_factory.mktemp("tables")
+    draws = np.random.default_rng(0).random((len(NAMES), len(NAMES)))
+    near = np.add.outer(np.arange(16) // 8, -(np.arange(16) // 8)) == 0
+    with open(folder / "friends.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["from", "to"])
+        writer.writerows(
+            [NAMES[i], NAMES[j]] for i in range(16) for j in range(i) if draws[i, j] < (0.8 if near[i, j] else 0.1)
+        )
+    with open(folder / "people.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["name", "tall", "city", "chess"])
+        writer.writerows([name, i % 2, ["Bern", "Rome"][i // 8], int(i % 3 == 0)] for i, name in enumerate(NAMES))
+    return ["--edges", folder / "friends.csv", "--features", folder / "people.csv", "--categories", "city"]
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+    """The folder of a run on that graph."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    assert main([str(text) for text in ("train", *files, "--epochs", 30, "--out", out, *SMALL)]) == 0
+    return out
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Runs the command in this process and an empty folder; gives exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv):
+        try:
+            status = main([str(text) for text in argv])
+        except SystemExit as end:
+            status = end.code
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def graph_of(files):
+    return sf.Graph.from_table(files[1], files[3], categories=["city"])
+
+
+def table(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+def test_links_of_each_node(run, files, trained, tmp_path):
+    status, printed, err = run("links", trained / "model.safetensors", *files, "--top", 3)
+    assert status == 0
+    assert "not calibrated" not in err
+    graph = graph_of(files)
+    model = sf.SeeGera.load(trained / "model.safetensors", graph)
+    found = model.top_links(3, calibrated=True)
+    deviation = model.link_scores(found.pairs, draws=64, calibrated=True).deviation
+    header, *rows = table(tmp_path / "links.csv")
+    assert header == ["node", "other", "probability", "deviation"]
+    assert [row[:2] for row in rows] == graph.nodes[found.pairs].tolist()
+    assert np.allclose([float(row[2]) for row in rows], found.probabilities, rtol=1e-6)
+    assert np.allclose([float(row[3]) for row in rows], deviation, rtol=1e-6)
+    assert f"{len(rows)} links" in printed
+    assert rows[0][0] in printed
+    assert (tmp_path / "links.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_links_of_the_whole_graph_and_of_some_nodes(run, files, trained, tmp_path):
+    graph = graph_of(files)
+    model = sf.SeeGera.load(trained / "model.safetensors", graph)
+    assert run("links", trained / "model.safetensors", *files, "--top", 4, "--whole", "--draws", 0)[0] == 0
+    header, *rows = table(tmp_path / "links.csv")
+    assert header == ["node", "other", "probability"]
+    assert [row[:2] for row in rows] == graph.nodes[model.top_links(4, per_node=False).pairs].tolist()
+    assert run("links", trained / "model.safetensors", *files, "--of", "林檎", "--of", "NA", "--top", 2)[0] == 0
+    assert [row[0] for row in table(tmp_path / "links.csv")[1:]] == ["林檎", "林檎", "NA", "NA"]
+
+
+def test_links_as_parquet(run, files, trained, tmp_path):
+    import pyarrow.parquet as parquet
+    assert run("links", trained / "model.safetensors", *files, "--out", "a.parquet", "--top", 2)[0] == 0
+    assert run("links", trained / "model.safetensors", *files, "--out", "a.csv", "--top", 2)[0] == 0
+    columns = parquet.read_table(tmp_path / "a.parquet").to_pydict()
+    assert list(columns) == table(tmp_path / "a.csv")[0]
+    assert columns["node"] == [row[0] for row in table(tmp_path / "a.csv")[1:]]
+    assert columns["probability"] == pytest.approx([float(row[2]) for row in table(tmp_path / "a.csv")[1:]])
+
+
+def test_parquet_without_pyarrow(run, files, trained, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    status, _, err = run("links", trained / "model.safetensors", *files, "--out", "a.parquet")
+    assert status == 2
+    assert "a.parquet: Parquet files need pyarrow, which is not installed: pip install" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_across_the_sides_of_a_bipartite_graph(run, tmp_path):
+    (tmp_path / "bought.csv").write_text(
+        "user,item\n" + "".join(f"u{i},i{j}\n" for i in range(8) for j in range(6) if (i * j) % 5 < 3)
+    )
+    options = ["--edges", "bought.csv"]
+    assert run("train", *options, "--bipartite", "--epochs", 5, "--out", "out", *SMALL)[0] == 0
+    assert run("links", "out/model.safetensors", *options, "--bipartite", "--top", 3)[0] == 0
+    for path in ("links.csv", "out/links.csv"):
+        rows = table(tmp_path / path)[1:]
+        assert rows
+        assert all({row[0][0], row[1][0]} == {"u", "i"} for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--of", "Zoe"], "--of: got 'Zoe', which is no node of the graph; the nearest: 'Zoë'"),
+        (["--of", "%%%%"], "--of: got '%%%%', which is no node of the graph; want one of its 16 nodes, such as"),
+        (["--top", "16"], "k: got 16, want 1 to 15"),
+        (["--top", "0"], "argument --top: got '0', want an integer, 1 or more"),
+        (["--draws", "1"], "argument --draws: got '1', want 0, or an integer of 2 or more"),
+        (["--out", "a.txt"], "--out: got 'a.txt', want a name that ends in .csv or .parquet"),
+        (["--bipartite"], "not bipartite"),
+    ],
+)
+def test_wrong_options_of_links(run, files, trained, tmp_path, options, message):
+    status, out, err = run("links", trained / "model.safetensors", *files, *options)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- attributes ------------------------------------------------------------------------------------------------------
+
+
+def test_attributes_by_name(run, files, trained, tmp_path):
+    status, printed, _ = run("complete", trained / "model.safetensors", *files, "--top", 2)
+    assert status == 0
+    graph = graph_of(files)
+    found = sf.SeeGera.load(trained / "model.safetensors", graph).top_attributes(2)
+    header, *rows = table(tmp_path / "attributes.csv")
+    assert header == ["node", "feature", "value"]
+    assert graph.feature_names.tolist() == ["tall", "chess", "city=Bern", "city=Rome"]
+    assert [row[0] for row in rows] == graph.nodes[found.nodes].tolist()
+    assert [row[1] for row in rows] == graph.feature_names[found.features].tolist()
+    assert np.allclose([float(row[2]) for row in rows], found.values, rtol=1e-6)
+    assert f"{len(rows)} attributes" in printed
+
+
+@pytest.mark.parametrize(
+    ("categories", "people", "message"),
+    [
+        ("city,chess", "", "graph: feature 1 is 'city=Bern', want 'chess'"),
+        ("city", "name,tall,city,go\n", "graph: feature 1 is 'go', want 'chess'"),
+        ("city", "name,chess,city,tall\n", "graph: feature 0 is 'chess', want 'tall'"),
+    ],
+)
+def test_features_of_other_names_or_order_are_refused(run, files, trained, tmp_path, categories, people, message):
+    text = files[3].read_text(encoding="utf-8")
+    (tmp_path / "people.csv").write_text((people or text.split("\n")[0] + "\n") + text.partition("\n")[2], "utf-8")
+    other = ["--edges", files[1], "--features", tmp_path / "people.csv", "--categories", categories]
+    for command in ("complete", "links", "embed"):
+        status, _, err = run(command, trained / "model.safetensors", *other)
+        assert status == 2
+        assert message in err
+
+
+# --- names of features -----------------------------------------------------------------------------------------------
+
+
+def test_names_of_features_are_kept(tmp_path):
+    names = ["size", "weight"]
+    graph = sf.Graph(np.zeros((3, 3)), np.eye(3)[:, :2], feature_names=names)
+    assert graph.feature_names.tolist() == names
+    assert graph.with_features(np.ones((3, 2))).feature_names.tolist() == names
+    assert graph.with_features(np.ones((3, 4))).feature_names is None
+    assert graph.to(dtype=torch.float64).feature_names.tolist() == names
+    model = sf.SeeGera(graph, embedding_dim=2, hidden_dim=2)
+    model.save(tmp_path / "model")
+    assert sf.SeeGera.load(tmp_path / "model", graph).feature_names == ("size", "weight")
+    other = sf.Graph(np.zeros((3, 3)), np.eye(3)[:, :2], feature_names=names[::-1])
+    with pytest.raises(ValueError, match="graph: feature 0 is 'weight', want 'size': the 2 features of the model"):
+        model.embed(other)
+    with pytest.raises(ValueError, match="graph: feature 0 is 'weight', want 'size'"):
+        sf.SeeGera.load(tmp_path / "model", other)
+    longer = sf.Graph(np.zeros((3, 3)), np.eye(3), feature_names=[*names, "age"])
+    with pytest.raises(ValueError, match="graph: feature 2 is 'age', want no more"):
+        model.embed(longer)
+    assert model.embed(sf.Graph(np.zeros((3, 3)), np.eye(3)[:, :2])).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a"], r"feature_names: got shape \(1,\), want one name per feature: \[2\]"),
+        (["a", "a"], "feature_names: got 'a' twice, want different names"),
+        ([1, 2], "feature_names: got .*, want strings"),
+        ("ab", "feature_names: got 'ab', want a list of strings"),
+    ],
+)
+def test_what_names_of_features_may_be(names, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sf.Graph(np.zeros((3, 3)), np.ones((3, 2)), feature_names=names)
+
+
+# --- what train writes -----------------------------------------------------------------------------------------------
+
+
+def test_train_writes_tables_with_names(files, trained):
+    graph = graph_of(files)
+    model = sf.SeeGera.load(trained / "model.safetensors", graph)
+    header, *rows = table(trained / "embedding.csv")
+    assert header == ["node", *(f"z{k}" for k in range(6))]
+    assert [row[0] for row in rows] == graph.nodes.tolist()
+    assert np.allclose(np.array([row[1:] for row in rows], float), np.load(trained / "embedding.npy"), rtol=1e-6)
+    header, *rows = table(trained / "links.csv")
+    found = model.top_links(100, per_node=False, calibrated=True)
+    assert [row[:2] for row in rows] == graph.nodes[found.pairs].tolist()
+    content = json.loads((trained / "results.json").read_text())
+    assert set(content["reliability"]) == {"plain", "calibrated"}
+    assert content["calibration"] == {"slope": model.calibration.slope, "intercept": model.calibration.intercept}
+    assert "mrr" in content["ranking"]
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects what a page asks a network for, the headings, the cells and the tags that are open at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.open, self.cells, self.headings, self.scripts = [], [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.asked += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "br", "path", "circle", "polyline"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attributes):
+        self.asked += [value for name, value in attributes if name in ("src", "href")]
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.cells.append(data)
+        elif self.open and self.open[-1] in ("h1", "h2"):
+            self.headings.append(data)
+        elif self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+
+def test_the_page_needs_nothing_but_itself(trained):
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    reader = Reader()
+    reader.feed(page)
+    assert reader.asked == reader.open == []
+    assert not re.search(r"url\(|@import|fetch\(", page)
+    wanted = ["Scores", "Reliability", "Training", "Embedding", "Suggested links", "Settings", "Machine and versions"]
+    assert reader.headings[1:] == wanted
+    for name in table(trained / "links.csv")[1][:2]:
+        assert name in reader.cells
+    assert json.loads(reader.scripts[0]) == NAMES_IN_ORDER
+    assert sf.__version__ in reader.cells
+
+
+NAMES_IN_ORDER = sorted(NAMES)
+
+
+def test_texts_of_a_page_are_shown_as_they_are():
+    strange = "<b>&\"'\0\x1b\ud800"
+    assert pages.text(strange) == "&lt;b&gt;&amp;&quot;&#x27;" + 3 * "\N{REPLACEMENT CHARACTER}"
+    page = pages.page(strange, strange, [(strange, pages.table([strange], [[strange]]), True)])
+    assert "<b>" not in page
+    page.encode()
+    drawn = pages.scatter(np.zeros((2, 2)), ["</script><script>", strange])
+    assert drawn.count("</script>") == 1
+
+
+def test_cells_of_numbers():
+    drawn = pages.table(["name", "n", "p"], [["a", 1234567, 0.123456], ["b", None, None]])
+    assert "<td class=number>1,234,567</td><td class=number>0.1235</td>" in drawn
+    assert drawn.count('<td class="soft number">none</td>') == 2
+
+
+def test_lines_stay_on_the_drawing():
+    for points in ([(1, 5.0)], [(1, 5.0), (2, 5.0)], [(1, -3.0), (9, 1e9)]):
+        drawn = pages.lines({"loss": points}, x="epoch")
+        line = re.search(r'points="([^"]*)"', drawn)[1]
+        at = np.array([pair.split(",") for pair in line.split()], float)
+        assert (at >= 0).all()
+        assert (at <= [pages.WIDTH, pages.HEIGHT]).all()
+
+
+def test_a_large_graph_gets_no_links(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("seegera_fast.command.train.MOST_NODES", 5)
+    (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,d\nd,e\ne,f\nf,a\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "links.csv").write_text("of an earlier run")
+    status, printed, _ = run("train", "--edges", "edges.csv", "--task", "embed", "--epochs", 2, "--out", "out", *SMALL)
+    assert status == 0
+    assert "new links" not in printed
+    assert not (tmp_path / "out" / "links.csv").exists()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Suggested links" not in page
+    assert "Scores" not in page
