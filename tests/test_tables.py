@@ -622,7 +622,7 @@ def test_without_pyarrow(write):
         [sys.executable, "-c", WITHOUT, edges, write("e.parquet", b"PAR1" + bytes(20))], capture_output=True, text=True
     )
     assert said.stdout.startswith("True 300000\n"), said.stderr
-    assert re.search(r"e.parquet: .* read by pyarrow, .* pip install 'seegera-fast\[tables\]'", said.stdout)
+    assert re.search(r"e.parquet: .* Parquet files need pyarrow, .* pip install 'seegera-fast\[tables\]'", said.stdout)
 
 
 def test_pyarrow_numbers_names_as_a_dictionary_does(monkeypatch):
