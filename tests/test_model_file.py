@@ -128,7 +128,8 @@ def test_a_file_has_the_mode_of_any_file_and_is_locked_while_it_is_written(tmp_p
         tasks.link_prediction(graph(), epochs=2, progress=False, checkpoint=checkpoint, **WIDTHS)
     finally:
         os.umask(before)
-    assert locked == [True, True]
+    # The model, and the state after each of two epochs.
+    assert locked == [True, True, True]
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "mc"} == {0o640}
 
 

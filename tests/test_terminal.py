@@ -221,6 +221,7 @@ def texts(monkeypatch):
     return seen
 
 
+@pytest.mark.filterwarnings("ignore:no installed font has")
 def test_names_are_drawn_letter_by_letter(texts):
     picture(f"on {NAMES[0]}", classes=NAMES, labels=np.arange(len(NAMES)))
     assert f"on {NAMES[0]}\n" in texts
@@ -343,6 +344,7 @@ def test_reproduce_prints_its_tables_in_every_encoding(tmp_path, monkeypatch, en
     assert "±" in (tmp_path / "r" / "results.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment",
     [
@@ -673,6 +675,7 @@ def test_output_that_cannot_be_written_is_an_error(monkeypatch, capsys, argv, wh
     )
 
 
+@pytest.mark.slow
 def test_closed_streams_and_a_full_one(tmp_path):
     """Files that are opened while 0, 1 or 2 are closed would get these numbers."""
     (tmp_path / "e.txt").write_text(EDGES)
