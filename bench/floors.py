@@ -87,6 +87,11 @@ def sampled_link_likelihood(pairs: float, num_nodes: float, dim: float, samples:
     return Work(samples * 6.0 * pairs * dim, samples * 8.0 * num_nodes * dim)
 
 
+def top_links(num_nodes: float, dim: float, k: int = 10) -> Work:
+    """Each pair once for the score."""
+    return Work(num_nodes**2 * dim, 4.0 * num_nodes * dim + 12.0 * num_nodes * k)
+
+
 def feature_likelihood(
     num_nodes: float, num_features: float, hidden: float, nnz: float, likelihood: str, samples: int = 1
 ) -> Work:

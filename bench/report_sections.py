@@ -10,9 +10,10 @@ import floors
 import numpy as np
 import scipy.sparse
 import torch
+from bench_top_links import chunks_of_scores
 from operations import csr
 from reporter import Record
-from steps import STEPS, Step, check_same_numbers, configuration, load, medians, peak_of
+from steps import STEPS, Step, check_same_numbers, configuration, load, medians, peak_of, random_graph
 
 import seegera_fast as sf
 
@@ -112,6 +113,31 @@ def against_floor(record: Record, name: str, call: Callable[[], object], work: f
     record.row(name, "s, floor", best.seconds(work))
     record.at_most(name, "times its floor", seconds / best.seconds(work), bar)
     show_rates(record, name, best)
+
+
+def top_links(record: Record) -> None:
+    nodes, dim, k = 34_493, 512, 10
+    adjacency, z = random_graph(nodes).adjacency, torch.randn(nodes, dim) / dim**0.25
+    calls: dict[str, Callable[[], object]] = {
+        "seegera_fast": lambda: sf.ops.top_links(z, adjacency, k),
+        "chunks of torch.mm and torch.topk": lambda: chunks_of_scores(z, adjacency, k),
+    }
+    measured = floors.rate_calls()
+    seconds = medians(calls | {kind: call for kind, (_, call) in measured.items()}, rounds=3)
+    rates = floors.Rates(**{kind: amount / seconds.pop(kind) for kind, (amount, _) in measured.items()})
+    name, floor = f"top_links, {nodes:,} nodes, d = {dim}, k = {k}", rates.seconds(floors.top_links(nodes, dim, k))
+    for kind, value in seconds.items():
+        record.row(name, f"s, {kind}", value)
+    record.row(name, "s, floor", floor)
+    ours, plain = seconds.values()
+    record.at_most(name, "times its floor", ours / floor, 1.4)
+    record.at_least(name, "times faster than chunks of torch.mm and torch.topk", plain / ours, 1.5)
+    code = (
+        f"graph, z = random_graph({nodes}), torch.randn({nodes}, {dim})\n"
+        f"measure(lambda: sf.ops.top_links(z, graph.adjacency, {k}))\n"
+    )
+    record.at_most(name, "GiB above the start", peak_of(code)["above"] / GIB, 1)
+    show_rates(record, name, rates)
 
 
 def feature_likelihood(record: Record) -> None:
@@ -270,6 +296,7 @@ SECTIONS: dict[str, Callable[[Record], None]] = {
     "step, computers sampled": lambda record: step(record, "computers sampled", {"dense": 15}),
     "step, physics": physics,
     "link_likelihood": link_likelihood,
+    "top_links": top_links,
     "feature_likelihood": feature_likelihood,
     "sparse_matmul": sparse_matmul,
     "mixture_density": mixture_density,

@@ -217,6 +217,14 @@ def plain_calls(folder):
             "seed": 3,
             "reduction": "sum",
         },
+        "top_links": {
+            "z": normal(6, 3),
+            "adjacency": g.adjacency,
+            "k": 2,
+            "per_node": True,
+            "nodes": torch.tensor([4, 1]),
+            "sides": torch.tensor([0, 1, 0, 1, 0, 1]),
+        },
         "feature_likelihood": {
             "hidden": normal(6, 2, 3),
             "weight": normal(3, 4),

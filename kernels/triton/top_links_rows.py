@@ -19,6 +19,9 @@ from .common.math import bits_of, number_of
 # Which pairs count in a row: any; those whose other node is larger; those that are not met in an earlier row.
 ANY, UPPER, FIRST = 0, 1, 2
 
+# Left to itself ptxas aims at more programs on a multiprocessor, and spills a few registers for that.
+COLLECT_OPTIONS = {**OPTIONS, "maxnreg": 168}
+
 
 class Pairs(NamedTuple):
     """What is known of the nodes.
@@ -390,7 +393,7 @@ def collect(pairs: Pairs, scores: torch.Tensor, left: Any, right: Any, rule: int
         SIDES=pairs.sides is not None,
         RULE=rule,
         **blocks,
-        **OPTIONS,
+        **COLLECT_OPTIONS,
     )
 
 
@@ -411,5 +414,7 @@ def ahead_of_time() -> list[tuple]:
             # Triton compiles a stride of 1 into the kernel.
             one = "row_stride" if label == "columns" else "column_stride"
             constants = {one: 1, "SIDES": sides, "RULE": rule, **row_blocks(4096, 512, "cuda")}
-            entries.append(compiled_as(f"{dtype} {label}", collect_kernel, constants, types | strides))
+            entries.append(
+                compiled_as(f"{dtype} {label}", collect_kernel, constants, types | strides, options=COLLECT_OPTIONS)
+            )
     return entries
