@@ -77,26 +77,18 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
     ends = {"source": reading.source, "target": reading.target, "weight": reading.weight, "time": reading.time}
     widths = (2, 3) if all(column is None for column in ends.values()) else ()
     found = read_edges(reading.open("edges", edges, EDGE if names is False else NAMED_EDGE, widths), ends, reading)
-    read = {}
-    if names is None and _is_undecided(rows["features"]):
-        read["features"] = rows["features"].features([], ())
     if names is None:
-        names = _have_names(found, read.get("features"))
+        undecided = rows["features"].features([], ()) if _is_undecided(rows["features"]) else None
+        names = _have_names(found, undecided)
+        if undecided is not None:
+            rows["features"] = _settled(undecided, names)
     if isinstance(found.table, TextFile) and found.table.comments_inside:
         warn_outside(
             f"{found.table.path}: lines that start with {' or '.join(reading.comments)} are comments, also below the "
             f"first edge ({found.table.comments_inside:,} there); a name that does so needs quotes, or comments=''"
         )
-    read = {
-        argument: _settled(read[argument], names)
-        if argument in read
-        else _read(argument, opened, names, found, reading)
-        for argument, opened in rows.items()
-    }
-    if names:
-        parts = _named(found, read["features"], read["labels"])
-    else:
-        parts = _numbered(found, read["features"], read["labels"], reading.names is False)
+    both = [_read(argument, opened, names, found, reading) for argument, opened in rows.items()]
+    parts = _named(found, *both) if names else _numbered(found, *both, reading.names is False)
     parts.places["adjacency"] = str(found.table.path)
     parts.feature_names = None if read["features"] is None else read["features"].columns
     return _titled(parts, edges)

@@ -162,14 +162,8 @@ class RowTable:
             values += column.tolist() if isinstance(column, np.ndarray) else column
         if not lines:
             raise ValueError(f"{table.path}: holds no labels, want one integer or word per node")
-        return Rows(
-            table.path,
-            _labels(table, values, lines, empty=self.named),
-            names if self.named else None,
-            None,
-            lines,
-            table,
-        )
+        found = _labels(table, values, lines, empty=self.named)
+        return Rows(table.path, found, names if self.named else None, None, lines, table)
 
     def _label_place(self, label: Any) -> int:
         if label is not None:
