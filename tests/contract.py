@@ -34,16 +34,18 @@ class Column:
         return self.backend if self.device == "cpu" else f"{self.backend}-{self.device}"
 
 
-def columns(operation: str, *, compiled: bool = False) -> list[Any]:
+def columns(operation: str, *, compiled: bool = False, interpreter: bool = True) -> list[Any]:
     """The columns that can run an operation on this machine, as pytest parameters.
 
     Args:
         compiled: leave out the reference. If there is no other column, the result is one skipped parameter.
+        interpreter: False: leave Triton out where it is interpreted, for what depends on the size of real memory.
     """
     found = [
         Column(backend.name, backend.devices[0])
         for backend in backends.NAMED.values()
         if backend is not backends.REFERENCE and backend.missing is None and backend.has(operation)
+        if interpreter or not (backend is backends.TRITON and backends.interpreted())
     ]
     if not compiled:
         found.append(Column("reference", "cpu"))
