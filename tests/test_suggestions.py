@@ -102,6 +102,7 @@ def test_links_of_the_whole_graph_and_of_some_nodes(run, files, trained, tmp_pat
 
 def test_links_as_parquet(run, files, trained, tmp_path):
     import pyarrow.parquet as parquet
+
     assert run("links", trained / "model.safetensors", *files, "--out", "a.parquet", "--top", 2)[0] == 0
     assert run("links", trained / "model.safetensors", *files, "--out", "a.csv", "--top", 2)[0] == 0
     columns = parquet.read_table(tmp_path / "a.parquet").to_pydict()

@@ -90,7 +90,7 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
     both = [_read(argument, opened, names, found, reading) for argument, opened in rows.items()]
     parts = _named(found, *both) if names else _numbered(found, *both, reading.names is False)
     parts.places["adjacency"] = str(found.table.path)
-    parts.feature_names = None if read["features"] is None else read["features"].columns
+    parts.feature_names = None if both[0] is None else both[0].columns
     return _titled(parts, edges)
 
 
