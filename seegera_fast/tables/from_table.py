@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import torch
-
 from .join import parts_of_graph
 from .reading import Reading
 
@@ -107,5 +105,7 @@ class FromTable:
         options = {**named, "weighted": reading.weighted, **options}
         with parts.named_errors():
             graph = cls(parts.adjacency, parts.features, parts.labels, **options)
-        graph.edge_times = None if parts.edge_times is None else torch.from_numpy(parts.edge_times).to(graph.device)
+        if parts.edge_times is not None:
+            # An edge of weight 0 may have vanished.
+            graph.edge_times = parts.edge_times.of(graph.edges(), graph.num_nodes)
         return graph

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+import torch
 
 from ..convert import is_far_beyond, warn_outside
 from ..support.arguments import shown
@@ -27,13 +28,25 @@ from .text import TextFile
 DIGITS, NUMBER = re.compile(r"[0-9]{1,19}"), re.compile(r"0|[1-9][0-9]{0,18}")
 
 
+class EdgeTimes(NamedTuple):
+    """The time of each edge ``low < high``, in ascending order of its key ``low * nodes + high``."""
+
+    keys: np.ndarray
+    times: np.ndarray
+
+    def of(self, pairs: torch.Tensor, nodes: int) -> torch.Tensor:
+        """float64 ``[m]``: the times of edges int64 ``[m, 2]``, on their device."""
+        keys = (pairs[:, 0] * nodes + pairs[:, 1]).cpu().numpy()
+        return torch.from_numpy(self.times[np.searchsorted(self.keys, keys)]).to(pairs.device)
+
+
 @dataclass
 class Parts:
     """The parts of a graph.
 
     Attributes:
         adjacency, features, labels, nodes, feature_names: arguments of :class:`seegera_fast.Graph`.
-        edge_times: float64 ``[number of edges]``, or None.
+        edge_times: None: there are none.
         places: argument of the graph -> what its errors name instead.
         name: the name of the graph.
     """
@@ -43,7 +56,7 @@ class Parts:
     labels: Any
     places: dict[str, str]
     nodes: np.ndarray | None = None
-    edge_times: np.ndarray | None = None
+    edge_times: EdgeTimes | None = None
     feature_names: list[str] | None = None
     name: str = "graph"
 
@@ -371,13 +384,13 @@ def counted(mask: np.ndarray, noun: str) -> str:
 
 def _adjacency(
     source: np.ndarray, target: np.ndarray, edges: Edges, nodes: int
-) -> tuple[scipy.sparse.csr_matrix, np.ndarray | None]:
+) -> tuple[scipy.sparse.csr_matrix, EdgeTimes | None]:
     """The symmetric adjacency, each edge with the largest of its weights, and the first time of each edge."""
     loops = source == target
     if loops.any():
         warn_outside(f"{edges.table.path}: {counted(loops, 'edge')} from a node to itself, and left out")
     weights, times = edges.weights, edges.times
-    used = ~loops if weights is None else ~loops & (weights > 0)
+    used = ~loops
     key = np.minimum(source, target).astype(np.int64)
     key *= nodes
     key += np.maximum(source, target)
@@ -396,5 +409,7 @@ def _adjacency(
             times = None if times is None else np.minimum.reduceat(times[order], starts)
     low, high = (key // nodes).astype(np.int32), (key % nodes).astype(np.int32)
     values = np.ones(key.size) if weights is None else weights
-    upper = scipy.sparse.csr_matrix((values, (low, high)), (nodes, nodes))
-    return upper + upper.T.tocsr(), times
+    # A sum of two triangles would drop the edges of weight 0.
+    row, col = np.concatenate([low, high]), np.concatenate([high, low])
+    adjacency = scipy.sparse.csr_matrix((np.tile(values, 2), (row, col)), (nodes, nodes))
+    return adjacency, None if times is None else EdgeTimes(key, times)
