@@ -401,6 +401,7 @@ def calls(folder):
         "training.TrainingConfig.warmup": (sf.training.TrainingConfig().warmup, {"epoch": 3}),
         "training.TrainingConfig.ended": (sf.training.TrainingConfig().ended, {"epoch": 3, "best_epoch": 2}),
         "training.TrainingConfig.evaluates": (sf.training.TrainingConfig().evaluates, {"epoch": 3}),
+        "training.TrainingConfig.scheduled": (sf.training.TrainingConfig().scheduled, {"epoch": 3}),
         "capture.CapturedStep": (
             functools.partial(record, CapturedStep),
             {"model": model(), "optimizer": optimizer, "graph": g},

@@ -662,9 +662,8 @@ def test_the_file_of_a_run_that_made_the_folder_anew_is_not_replaced(tmp_path, m
             stack.enter_context(Checkpoint(folder / "c.safetensors").kept())
 
         stop_at(monkeypatch, 6, another_run)
-        with pytest.warns(
-            UserWarning, match=r"epoch (8|12): no checkpoint was written, .* another run has made it anew"
-        ):
+        words = r"epoch (8|12): no checkpoint was written, .* another run has made it anew"
+        with pytest.warns(UserWarning, match=words):
             result = run("link_prediction", checkpoint=Checkpoint(folder / "c.safetensors", every=4))
         assert [entry.name for entry in folder.iterdir()] == [".c.safetensors.lock"]
     assert_same_run(result, whole("link_prediction"))

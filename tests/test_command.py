@@ -34,7 +34,7 @@ from seegera_fast.support import atomic, plots, tensor_file
 NODES, FEATURES = 18, 12
 SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=7"]
 QUICK_CLASSIFIER = ["--set", "classifier_epochs=20"]
-RESULTS = ["embedding.npy", "model.safetensors", "picture.png", "results.json"]
+RESULTS = ["embedding.npy", "links.csv", "model.safetensors", "picture.png", "report.html", "results.json"]
 WRITTEN = ["checkpoint.safetensors", *RESULTS]
 
 
@@ -782,9 +782,10 @@ def test_what_a_removed_folder_cannot_take_is_written_elsewhere(run, own, tmp_pa
     *_, one, two = err.splitlines()
     reason = f"{out / 'model.safetensors'} can't be written: No such file or directory;"
     assert one == (
-        f"seegera-fast: error: {reason} {folder} has instead: model.safetensors, embedding.npy, results.json"
+        f"seegera-fast: error: {reason} {folder} has instead: model.safetensors, embedding.npy, results.json, "
+        "links.csv"
     )
-    assert two.endswith(f"; {folder} has instead: picture.png")
+    assert two.endswith(f"; {folder} has instead: picture.png, report.html")
     assert "AUC" in printed
     assert "files in" not in printed
 
@@ -820,12 +821,12 @@ def test_a_full_disk_keeps_the_earlier_files_and_the_checkpoint(run, own, tmp_pa
     out = tmp_path / "out"
     command = ["train", *own, "--epochs", 3, "--checkpoint-every", 2, "--out", out, *SMALL]
     assert run(*command)[0] == 0
-    before = {name: (out / name).read_bytes() for name in RESULTS if name != "picture.png"}
+    before = {name: (out / name).read_bytes() for name in RESULTS if name not in ("picture.png", "report.html")}
     full(monkeypatch, lambda path: path.parent == out and path.name == "results.json")
     status, printed, err = run(*command, "--seed", 1)
     assert status == 6
     assert f"{out / 'results.json'} can't be written: No space left on device; {spare}" in err
-    assert printed.endswith(f"files in {out}: picture.png\n")
+    assert printed.endswith(f"files in {out}: picture.png, report.html\n")
     (folder,) = spare.glob("seegera-fast-out-*")
     assert files_in(folder) == ["embedding.npy", "model.safetensors", "results.json"]
     assert results_in(folder)["configuration"]["seed"] == 1

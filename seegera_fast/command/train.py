@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ from .output import (
     CHECKPOINT,
     EMBEDDING,
     EMBEDDING_TABLE,
+    FILES,
     LINKS,
     MODEL,
     PICTURE,
@@ -257,10 +258,10 @@ def _suggested_links(options: argparse.Namespace, graph: Graph, result: TaskResu
         return suggested_links(result.model, graph, k, per_node=False, bipartite=options.sides is not None)
 
 
-def _print_files(folder: OutputFolder, written: Iterable[str]) -> None:
+def _print_files(folder: OutputFolder, written: Collection[str]) -> None:
     """Says where the files are, and on stderr why some are somewhere else."""
     elsewhere = {name for _, names, _ in folder.refused for name in names}
-    names = [name for name in written if name not in elsewhere]
+    names = [name for name in FILES if name in written and name not in elsewhere]
     if names:
         print(one_line(f"files in {folder.path}: {', '.join(names)}"))
     for error, names, instead in folder.refused:
