@@ -828,7 +828,7 @@ def test_a_full_disk_keeps_the_earlier_files_and_the_checkpoint(run, own, tmp_pa
     assert f"{out / 'results.json'} can't be written: No space left on device; {spare}" in err
     assert printed.endswith(f"files in {out}: picture.png, report.html\n")
     (folder,) = spare.glob("seegera-fast-out-*")
-    assert files_in(folder) == ["embedding.npy", "model.safetensors", "results.json"]
+    assert files_in(folder) == ["embedding.npy", "links.csv", "model.safetensors", "results.json"]
     assert results_in(folder)["configuration"]["seed"] == 1
     assert {name: (out / name).read_bytes() for name in before} == before
     assert files_in(out) == WRITTEN
@@ -839,10 +839,10 @@ def test_a_full_disk_that_takes_no_picture(run, own, tmp_path, monkeypatch, spar
     full(monkeypatch, lambda path: path == out / "picture.png")
     status, printed, err = run("train", *own, "--epochs", 2, "--out", out, *SMALL)
     assert status == 6
-    assert printed.endswith(f"files in {out}: results.json, model.safetensors, embedding.npy\n")
+    assert printed.endswith(f"files in {out}: results.json, model.safetensors, embedding.npy, links.csv\n")
     (folder,) = spare.glob("seegera-fast-out-*")
-    assert files_in(folder) == ["picture.png"]
-    assert err.splitlines()[-1].endswith(f"; {folder} has instead: picture.png")
+    assert files_in(folder) == ["picture.png", "report.html"]
+    assert err.splitlines()[-1].endswith(f"; {folder} has instead: picture.png, report.html")
 
 
 def test_where_no_folder_can_take_the_files_this_is_said(run, own, tmp_path, monkeypatch, spare, plain_picture):

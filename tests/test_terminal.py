@@ -679,7 +679,8 @@ def test_output_that_cannot_be_written_is_an_error(monkeypatch, capsys, argv, wh
 def test_closed_streams_and_a_full_one(tmp_path):
     """Files that are opened while 0, 1 or 2 are closed would get these numbers."""
     (tmp_path / "e.txt").write_text(EDGES)
-    names = ["checkpoint.safetensors", "embedding.npy", "model.safetensors", "picture.png", "results.json"]
+    names = ["checkpoint.safetensors", "embedding.npy", "links.csv", "model.safetensors", "picture.png", "report.html"]
+    names.append("results.json")
     for name, streams, status in (("closed", "<&- >&- 2>&-", 0), ("full", ">/dev/full 2>/dev/full", 6)):
         command = ["train", "--edges", tmp_path / "e.txt", *QUICK, "--out", tmp_path / name]
         program = f"{WITHOUT_PICTURE}; from seegera_fast.command.main import main; import sys; sys.exit(main())"

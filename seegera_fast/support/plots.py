@@ -273,7 +273,7 @@ def _draw_embedding(
             marker=MARKERS[kind // len(COLOURS) % len(MARKERS)],
             linewidths=0,
             alpha=0.85,
-            label="unknown" if label < 0 else str(label) if names is None else names[label],
+            label="unknown" if label < 0 else str(label),
         )
     if labels is not None and 1 < len(present) <= LONGEST_LEGEND:
         legend = axes.legend(title="class", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
