@@ -208,12 +208,13 @@ def _train(options: argparse.Namespace) -> int:
         files: dict[str, Writer] = {
             MODEL: result.model.save,
             EMBEDDING: lambda file: write_array(file, embedding),
-            RESULTS: lambda file: file.write(json_text(content).encode()),
         }
         if graph.nodes is not None:
             files[EMBEDDING_TABLE] = lambda file: write_table(file, embedding_table(graph, embedding), ".csv")
         if links is not None:
             files[LINKS] = lambda file: write_table(file, links, ".csv")
+        # The last one to be written is the first one to get its name: without it the earlier files stay.
+        files[RESULTS] = lambda file: file.write(json_text(content).encode())
         folder.write(files, instead_of=[PICTURE, REPORT, *{EMBEDDING_TABLE, LINKS} - {*files}])
         say(options, "drawing the picture")
         heading = f"SeeGera {options.variant} on {shown}: {task.title}, seed {options.seed}"
