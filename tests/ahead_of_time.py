@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "native" / "CMakeFiles" / "_C_cuda.dir" / "kernels" / "cuda"
 TABLE = Path(__file__).with_name("resources.json")
 ARCHITECTURES = ("sm_80", "sm_90")
 CUDA_SOURCES = {path.stem: path for path in sorted((ROOT / "kernels" / "cuda").glob("*.cu"))}
@@ -76,6 +77,46 @@ def nvcc_version() -> str:
 
 def triton_version() -> str:
     return importlib.metadata.version("triton")
+
+
+@functools.cache
+def find_reader() -> str | None:
+    """cuobjdump, which reads compiled kernels: Triton's, or CUDA's on PATH; None: there is none."""
+    spec = importlib.util.find_spec("triton")
+    beside = spec and str(Path(spec.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump")
+    return next(filter(None, (shutil.which(name) for name in (beside, "cuobjdump") if name)), None)
+
+
+def built(operation: str) -> Path | None:
+    """What the native build has made of kernels/cuda/<operation>.cu; None: not there, or older than some source."""
+    found = BUILD / f"{operation}.cu.o"
+    sources = [CUDA_SOURCES[operation], ROOT / "CMakeLists.txt", *(ROOT / "kernels" / "cuda").rglob("*.*")]
+    newest = max(path.stat().st_mtime for path in sources)
+    return found if found.is_file() and found.stat().st_mtime > newest else None
+
+
+def read_cuda(compiled: Path) -> Resources:
+    """The kernels in a file, by their C++ names without namespaces and parameters."""
+    resources: Resources = {}
+    for part in run([find_reader(), "-res-usage", compiled]).stdout.split("\narch = ")[1:]:
+        architecture = part.split()[0]
+        for symbol, numbers in re.findall(r"Function (\w+):\s+(REG:.*)", part):
+            usage = dict(re.findall(r"(\w+):(\d+)", numbers))
+            # The stack of a kernel holds only spilled registers.
+            spilled = int(usage["STACK"]) + int(usage["LOCAL"])
+            kernel = resources.setdefault(_demangle(symbol), {})
+            kernel[architecture] = {"registers": int(usage["REG"]), "spilled": spilled}
+    return resources
+
+
+def measure_cuda(operation: str) -> Resources:
+    """The kernels of kernels/cuda/<operation>.cu: of the native build if it is for ARCHITECTURES, or compiled here."""
+    compiled = built(operation)
+    if compiled is not None and find_reader() is not None:
+        found = read_cuda(compiled)
+        if found and all(set(ARCHITECTURES) <= set(by_name) for by_name in found.values()):
+            return found
+    return compile_cuda(operation)
 
 
 def compile_cuda(operation: str) -> Resources:
@@ -179,7 +220,7 @@ def write_table() -> None:
     """Compiles everything and replaces the table. Needs both compilers; a kernel that needs too much is an error."""
     table = {"versions": {"nvcc": nvcc_version(), "triton": triton_version()}}
     for compiler, operations, build in (
-        ("nvcc", CUDA_SOURCES, compile_cuda),
+        ("nvcc", CUDA_SOURCES, measure_cuda),
         ("triton", TRITON_MODULES, compile_triton),
     ):
         table[compiler] = {}

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import runpy
+import sys
+from pathlib import Path
+
+import ahead_of_time
+
+
+def run(script: str | Path, *arguments: str | Path) -> str:
+    """The output of a Python script in a process of its own, in which kernels are interpreted."""
+    return ahead_of_time.run_python(__file__, script, *arguments, TRITON_INTERPRET="1")
 
 
 def replace_language_once() -> None:
@@ -24,3 +34,9 @@ def replace_language_once() -> None:
             replace(module, *rest)
 
     interpreter._patch_builtin = replace_unless_done
+
+
+if __name__ == "__main__":
+    replace_language_once()
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -210,9 +210,8 @@ def wheel(unpacked, packages, compiler, tmp_path_factory):
 def published(wheel, tmp_path_factory):
     """The same wheel with the tag for other machines, as `make wheel` gives it."""
     pytest.importorskip("auditwheel")
-    code = "import sys; from pathlib import Path; import make_wheel; print(make_wheel.tag(*map(Path, sys.argv[1:])))"
     folder = tmp_path_factory.mktemp("published")
-    return Path(succeed([sys.executable, "-c", code, wheel, folder], cwd=folder, PYTHONPATH=str(TOOLS)).strip())
+    return Path(succeed([sys.executable, TOOLS / "make_wheel.py", "--wheel", wheel, folder], cwd=folder).strip())
 
 
 def test_sdist_holds_the_sources(sdist):

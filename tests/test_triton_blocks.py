@@ -15,6 +15,7 @@ import sys
 import ahead_of_time
 import cases
 import contract
+import interpreter
 import pytest
 import test_component_log_density
 import test_decoder_input
@@ -154,7 +155,7 @@ def results(tmp_path_factory):
     if not ahead_of_time.has_triton():
         pytest.skip("Triton is not installed")
     path = tmp_path_factory.mktemp("triton") / "results.pt"
-    ahead_of_time.run_python(__file__, path, TRITON_INTERPRET="1")
+    interpreter.run(__file__, path)
     return torch.load(path)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-import ahead_of_time
+import interpreter
 import pytest
 import torch
 from test_random import KNOWN_ANSWERS, parsed
@@ -140,7 +140,7 @@ def _run_kernels(path: str) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     path = tmp_path_factory.mktemp("triton") / "results.pt"
-    ahead_of_time.run_python(__file__, path, TRITON_INTERPRET="1")
+    interpreter.run(__file__, path)
     return torch.load(path)
 
 

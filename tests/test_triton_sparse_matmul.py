@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 
 import ahead_of_time
+import interpreter
 import numpy as np
 import pytest
 import scipy.sparse
@@ -107,7 +108,7 @@ def results(tmp_path_factory):
     if not ahead_of_time.has_triton():
         pytest.skip("Triton is not installed")
     path = tmp_path_factory.mktemp("triton") / "results.pt"
-    ahead_of_time.run_python(__file__, path, TRITON_INTERPRET="1")
+    interpreter.run(__file__, path)
     return torch.load(path)
 
 

@@ -1,4 +1,4 @@
-"""Build the wheel that is published: `python tools/make_wheel.py [FOLDER]`, by default in the folder dist.
+"""Build the wheel that is published: `python tools/make_wheel.py`.
 
 One wheel serves every Python from 3.10 on and every torch from 2.11 on: its CPU library uses no symbols of Python, and
 only stable ones of torch. The kernels for Triton are in it too. The CUDA library is left out, because NVIDIA's runtime
@@ -11,6 +11,7 @@ left newer symbols in a library, the wheel gets the tag that it reaches, and the
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shutil
@@ -77,14 +78,19 @@ def make(folder: Path) -> Path:
 
 
 def main() -> int:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist")
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0] + ".")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=ROOT / "dist", help="where the wheel goes; default: dist"
+    )
+    parser.add_argument("--wheel", type=Path, help="give this wheel its tag, and build none")
+    given = parser.parse_args()
     try:
-        wheel = make(folder)
+        wheel = tag(given.wheel, given.folder) if given.wheel else make(given.folder)
         print(wheel)
         if TAG not in wheel.name:
-            print(f"{needs(wheel)}\n\nThe wheel does not load on every system of {TAG}; see above.", file=sys.stderr)
+            print(f"{needs(wheel)}\n\nThe wheel does not load on every system of {TAG}, see above.", file=sys.stderr)
     except Step as error:
-        print(f"the wheel can't be built: {error}", file=sys.stderr)
+        print(f"the wheel can't be made: {error}", file=sys.stderr)
         return 1
     return int(TAG not in wheel.name)
 
