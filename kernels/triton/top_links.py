@@ -161,6 +161,7 @@ def top_links(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores and nodes ``[rows, k]``, or scores ``[k]`` and pairs ``[k, 2]``; see ``ops.top_links``."""
     z = z.contiguous()
+    nodes, sides = (None if numbers is None else numbers.contiguous() for numbers in (nodes, sides))
     rows = z.shape[0] if nodes is None else nodes.shape[0]
     if rows == 0 or z.shape[0] == 0:
         shape = (rows, k) if per_node else (k,)

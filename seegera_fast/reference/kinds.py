@@ -71,7 +71,7 @@ KINDS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("bias", "log_var_weight"), _optional(_tensor)),
     **dict.fromkeys(("num_rows", "noise_dim", "count", "chosen", "num_removed"), _count),
     "num_draws": checks.draws,
-    "k": checks.positive,
+    "k": functools.partial(checks.whole, least=1, most=checks.MOST_NUMBERS),
     **dict.fromkeys(("dropout", "rate"), checks.probability),
     **dict.fromkeys(("noise_prob", "prob"), functools.partial(checks.probability, one=True)),
     **dict.fromkeys(("pos_weight", "warmup"), checks.weight),
