@@ -782,8 +782,7 @@ def test_what_a_removed_folder_cannot_take_is_written_elsewhere(run, own, tmp_pa
     *_, one, two = err.splitlines()
     reason = f"{out / 'model.safetensors'} can't be written: No such file or directory;"
     assert one == (
-        f"seegera-fast: error: {reason} {folder} has instead: model.safetensors, embedding.npy, links.csv, "
-        "results.json"
+        f"seegera-fast: error: {reason} {folder} has instead: model.safetensors, embedding.npy, links.csv, results.json"
     )
     assert two.endswith(f"; {folder} has instead: picture.png, report.html")
     assert "AUC" in printed
