@@ -1,6 +1,6 @@
-// Included first in every file of the CPU library, so that one built on a newer system loads on glibc 2.28, the oldest of
-// the manylinux_2_28 wheels. glibc 2.29 has new versions of exp and log, which differ in how they set errno alone. By
-// default a library is bound to the newest ones there are.
+// Included first in every file of the CPU library, so that one built on a newer system loads on glibc 2.28, the oldest
+// of the manylinux_2_28 wheels. glibc 2.29 has new versions of exp and log, which differ in how they set errno alone.
+// By default a library is bound to the newest ones there are.
 #pragma once
 
 #if defined(__linux__) && defined(__x86_64__)
