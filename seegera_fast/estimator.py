@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -111,14 +112,15 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
         fields = {} if self.fields is None else self.fields
         arguments.instance("fields", fields, Mapping)
         given = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
-        graph = self._graph(X, _features(y, features), fitting=True)
+        graph = self._graph(X, y, features, fitting=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         options = {"normalize_features": self.normalize_features, **fields, **given}
         run = (graph, self.preset, self.variant, seed)
-        if valid:
-            result = tasks.link_prediction(*run, valid, 0.0, progress=self.verbose > 0, **options)
-        else:
-            result = tasks.embed(*run, progress=self.verbose > 0, **options)
+        with _named({"graph": "X"}):
+            if valid:
+                result = tasks.link_prediction(*run, valid, 0.0, progress=self.verbose > 0, **options)
+            else:
+                result = tasks.embed(*run, progress=self.verbose > 0, **options)
         self.graph_, self.model_, self.n_iter_ = graph, result.model, result.epochs
         self.n_features_in_ = graph.num_nodes
         self._seed = seed
@@ -137,9 +139,7 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
             features: None: those of the Graph, or of the graph of :meth:`fit`.
         """
         check_is_fitted(self)
-        if features is None and not isinstance(X, Graph):
-            features = self.graph_.features
-        return self._embed(self._graph(X, features))
+        return self._embed(self._graph(X, None, features))
 
     def predict_links(self, pairs: Any) -> np.ndarray:
         """Probabilities of links, ``[m]``, for the pairs ``[m, 2]``; calibrated if ``valid`` is above 0."""
@@ -155,7 +155,7 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
                 further links.
         """
         check_is_fitted(self)
-        graph = self._graph(X, _features(y, features))
+        graph = self._graph(X, y, features)
         if graph.num_nodes != self.n_features_in_:
             raise ValueError(f"X: got {graph.num_nodes} nodes, want {self.n_features_in_}, as in fit")
         edges, seen = graph.edges(), self.model_.graph.edges()
@@ -171,14 +171,32 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
         ranks = np.random.default_rng(0).choice(absent.count, len(new), replace=False)
         return pair_metrics(self.model_.embed(), new, absent.pairs(torch.from_numpy(ranks).to(edges.device)))[0]
 
-    def _graph(self, X: Any, features: Any, *, fitting: bool = False) -> Graph:
-        if isinstance(X, Graph):
-            graph = X if features is None else X.with_features(features)
-        else:
-            if not isinstance(X, torch.Tensor):
-                X = validate_data(self, X, reset=fitting, accept_sparse=True, ensure_non_negative=True)
-            graph = Graph(X, features, weighted=arguments.flag("weighted", self.weighted))
-        return graph.to(arguments.device("device", self.device))
+    def _graph(self, X: Any, y: Any, features: Any, *, fitting: bool = False) -> Graph:
+        """The graph of a method's arguments, which its errors name."""
+        names = {"adjacency": "X"}
+        if features is None and y is not None and arguments.array("y", y).ndim == 2:
+            features, names["features"] = y, "y"
+        weighted = arguments.flag("weighted", self.weighted)
+        device = arguments.device("device", self.device)
+        with _named(names):
+            if isinstance(X, Graph):
+                graph = X if features is None else X.with_features(features)
+            else:
+                if not isinstance(X, torch.Tensor):
+                    X = self._validated(X, fitting)
+                if features is None and not fitting:
+                    features = self.graph_.features
+                graph = Graph(X, features, weighted=weighted)
+        return graph.to(device, dtype=None if fitting else self.graph_.dtype)
+
+    def _validated(self, X: Any, fitting: bool) -> Any:
+        try:
+            return validate_data(self, X, reset=fitting, accept_sparse=True, ensure_non_negative=True)
+        except (TypeError, ValueError) as error:
+            # scikit-learn's messages repeat what they refuse.
+            reason = str(error)
+            reason = reason if len(reason) < 800 else f"{reason[:400]} ... {reason[-400:]}"
+            raise type(error)(f"X: {reason}") from error
 
     def _seen(self, graph: Graph) -> Graph:
         """The graph as the model sees it."""
@@ -196,8 +214,13 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _features(y: Any, features: Any) -> Any:
-    if features is not None:
-        return features
-    dimensions = y.ndim if hasattr(y, "ndim") else np.asarray(y).ndim
-    return y if dimensions == 2 else None
+@contextmanager
+def _named(names: Mapping[str, str]) -> Iterator[None]:
+    """Gives errors the names that this module's arguments have, where they begin with another name of them."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        argument, _, reason = str(error).partition(": ")
+        if argument not in names:
+            raise
+        raise type(error)(f"{names[argument]}: {reason}") from error

@@ -86,7 +86,9 @@ def feature_names(names: Any, num_features: int) -> np.ndarray | None:
         raise TypeError(f"feature_names: got {shown(names)}, want a list of strings")
     found = _array("feature_names", names)
     if found.shape != (num_features,):
-        raise ValueError(f"feature_names: got shape {found.shape}, want one name per feature: [{num_features}]")
+        raise ValueError(
+            f"feature_names: got shape {found.shape}, want one name per column of the features: [{num_features}]"
+        )
     if not all(isinstance(name, str) for name in found.tolist()):
         raise TypeError(f"feature_names: got {_kinds(found)}, want strings")
     different, counts = np.unique(found, return_counts=True)

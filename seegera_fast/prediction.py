@@ -214,7 +214,10 @@ class Prediction:
             torch.Size([3, 2])
         """
         graph = self._checked(graph)
-        known = graph if known is None else self._checked(known)
+        arguments.instance("known", known, Graph, optional=True)
+        known = graph if known is None else known.to(graph.device, graph.dtype)
+        if known.num_nodes != self.num_nodes:
+            raise ValueError(f"known: has {known.num_nodes} nodes, want {self.num_nodes}, those of the model")
         per_node = arguments.flag("per_node", per_node)
         n = self.num_nodes
         k = arguments.whole("k", k, least=1, most=n - 1 if per_node else n * (n - 1) // 2)

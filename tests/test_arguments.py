@@ -107,6 +107,15 @@ def model():
     return sf.SeeGera(graph(), dropout=0.2, structure_masking_rate=0.3, **SMALL)
 
 
+def estimator():
+    return sf.SeeGeraEstimator(**SMALL, valid=0.2, epochs=1, fields={"likelihood": "mse"}, random_state=0)
+
+
+@functools.cache
+def fitted():
+    return estimator().fit(graph())
+
+
 @functools.cache
 def networks():
     return networkx.path_graph(4)
@@ -258,6 +267,7 @@ def plain_calls(folder):
 def calls(folder):
     """A valid call of every public function: what is called, and its arguments."""
     g, x = graph(), graph().features
+    a = g.adjacency.to_scipy()
     options = {"name": "ring", "weighted": True, "masks": {"train": torch.ones(6, dtype=torch.bool)}}
     ratios = {"valid": 0.2, "test": 0.2, "seed": 3}
     task = {"preset": "default", "variant": "v3", "seed": 3, "checkpoint": None, "normalize_features": False}
@@ -276,7 +286,10 @@ def calls(folder):
             {"state": State(1, [], None, {}, {}, 0.5, None), "course": course(), "lock": None},
         ),
         "Checkpoint.begin": (sf.Checkpoint(folder / "none.safetensors").begin, {"course": course()}),
-        "Graph": (sf.Graph, {**dense, **options, "nodes": list("abcdef"), "dtype": torch.float64}),
+        "Graph": (
+            sf.Graph,
+            {**dense, **options, "nodes": list("abcdef"), "feature_names": list("wxyz"), "dtype": torch.float64},
+        ),
         "Graph.from_edge_index": (
             sf.Graph.from_edge_index,
             {
@@ -362,18 +375,44 @@ def calls(folder):
                 **SMALL,
             },
         ),
+        "SeeGeraEstimator": (
+            sf.SeeGeraEstimator,
+            {
+                "variant": "v3",
+                "preset": "default",
+                "embedding_dim": 2,
+                "hidden_dim": 3,
+                "epochs": 1,
+                "learning_rate": 0.1,
+                "dropout": 0.1,
+                "fields": {"likelihood": "mse"},
+                "valid": 0.0,
+                "normalize_features": False,
+                "weighted": False,
+                "device": "cpu",
+                "random_state": 0,
+                "verbose": 0,
+            },
+        ),
+        "SeeGeraEstimator.fit": (estimator().fit, {"X": a, "y": None, "features": matrix}),
+        "SeeGeraEstimator.fit_transform": (estimator().fit_transform, {"X": a, "y": None, "features": matrix}),
+        "SeeGeraEstimator.transform": (fitted().transform, {"X": a, "features": matrix}),
+        "SeeGeraEstimator.predict_links": (fitted().predict_links, {"pairs": [[0, 1]]}),
+        "SeeGeraEstimator.score": (fitted().score, {"X": a, "y": None, "features": matrix}),
+        "calibration.Calibration": (sf.calibration.Calibration, {"slope": 1.5, "intercept": -1.0}),
+        "calibration.Calibration.__call__": (sf.calibration.Calibration(1.5, -1.0), {"products": torch.rand(3)}),
         "SeeGera.forward": (model().forward, {"graph": g, "seed": 3, "warmup": 0.5}),
         "SeeGera.capture": (functools.partial(record, model().capture), {"optimizer": optimizer, "graph": g}),
         "SeeGera.encode": (
             model().encode,
             {"propagation": g.propagation, "features": x, "num_draws": 2, "seed": 3},
         ),
-        "SeeGera.embed": (model().embed, {"graph": g, "seed": 3}),
-        "SeeGera.link_scores": (
+        "prediction.Prediction.embed": (model().embed, {"graph": g, "seed": 3}),
+        "prediction.Prediction.link_scores": (
             model().link_scores,
             {"pairs": [[0, 1], [1, 2]], "graph": g, "seed": 3, "draws": 2, "calibrated": False},
         ),
-        "SeeGera.top_links": (
+        "prediction.Prediction.top_links": (
             model().top_links,
             {
                 "k": 2,
@@ -386,8 +425,11 @@ def calls(folder):
                 "calibrated": False,
             },
         ),
-        "SeeGera.top_attributes": (model().top_attributes, {"k": 2, "nodes": [0, 3], "graph": g, "seed": 3}),
-        "SeeGera.reconstruct_features": (
+        "prediction.Prediction.top_attributes": (
+            model().top_attributes,
+            {"k": 2, "nodes": [0, 3], "graph": g, "seed": 3},
+        ),
+        "prediction.Prediction.reconstruct_features": (
             model().reconstruct_features,
             {"rows": [0, 1], "cols": [1, 2], "graph": g, "seed": 3},
         ),
@@ -424,7 +466,7 @@ def calls(folder):
         ),
         "tasks.attribute_inference": (
             tasks.attribute_inference,
-            {"graph": g, **ratios, **task, **QUICK, "likelihood": "mse"},
+            {"graph": g, **ratios, "split": None, **task, **QUICK, "likelihood": "mse"},
         ),
         "tasks.node_classification": (
             tasks.node_classification,
@@ -433,6 +475,7 @@ def calls(folder):
                 "train": 0.5,
                 "valid": 0.2,
                 "public": False,
+                "split": None,
                 "classifier_epochs": 1,
                 "classifier_dropout": 0.1,
                 **task,
@@ -442,6 +485,19 @@ def calls(folder):
         ),
         "tasks.embed": (tasks.embed, {"graph": g, **task, **QUICK}),
         "tasks.split_links": (tasks.split_links, {"graph": g, **ratios, "sides": None}),
+        "tasks.FeatureSplit": (
+            tasks.FeatureSplit,
+            {
+                "train": g,
+                "valid_pos": [[0, 2]],
+                "valid_values": [1.5],
+                "valid_neg": [[1, 3]],
+                "test_pos": np.array([[3, 0]]),
+                "test_values": torch.tensor([2.0]),
+                "test_neg": torch.tensor([[2, 1]]),
+            },
+        ),
+        "tasks.NodeSplit": (tasks.NodeSplit, {"train": [0, 2], "valid": np.array([3]), "test": torch.tensor([1])}),
         "tasks.LinkSplit": (
             tasks.LinkSplit,
             {

@@ -119,7 +119,7 @@ def test_hidden_features_must_be_those_of_the_graph(graph):
         ({"valid_pos": [[0, 20]], "valid_values": [1.0]}, "valid_pos: got numbers up to [0, 20], want a matrix"),
         ({"valid_pos": [0, 2, 3]}, "valid_pos: got shape (3,), want [number of entries, 2]"),
         ({"valid_values": [1.0]}, "valid_values: got shape (1,), want one value per row of valid_pos"),
-        ({"test_values": [True]}, "test_values: got torch.bool, want numbers"),
+        ({"test_values": [True]}, "test_values: got values of type bool, want real numbers"),
         ({"train": None}, "train: got None, want a Graph"),
     ],
 )

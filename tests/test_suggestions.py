@@ -213,7 +213,7 @@ def test_names_of_features_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["a"], r"feature_names: got shape \(1,\), want one name per feature: \[2\]"),
+        (["a"], r"feature_names: got shape \(1,\), want one name per column of the features: \[2\]"),
         (["a", "a"], "feature_names: got 'a' twice, want different names"),
         ([1, 2], "feature_names: got .*, want strings"),
         ("ab", "feature_names: got 'ab', want a list of strings"),

@@ -260,13 +260,10 @@ def _cells(name: str, cells: Any, shape: tuple[int, int], device: torch.device) 
 
 
 def _values(name: str, values: Any, graph: Graph) -> torch.Tensor:
-    if not isinstance(values, torch.Tensor):
-        values = torch.from_numpy(np.array(arguments.array(name, values)))
-    arguments.dense(name, values)
-    arguments.constant(name, values)
-    if values.is_complex() or values.dtype == torch.bool:
-        raise TypeError(f"{name}: got {values.dtype}, want numbers")
-    return values.to(device=graph.device, dtype=graph.dtype)
+    found = arguments.array(name, values)
+    if found.dtype.kind not in "iuf":
+        raise TypeError(f"{name}: got values of type {found.dtype}, want real numbers")
+    return torch.tensor(found.astype(np.float64), dtype=graph.dtype, device=graph.device)
 
 
 def _keys(pairs: torch.Tensor, width: int) -> torch.Tensor:
