@@ -39,11 +39,10 @@ class Calibration:
             object.__setattr__(self, name, value)
 
     def __call__(self, products: torch.Tensor) -> torch.Tensor:
-        """Probabilities of pairs with these inner products, a tensor of floats of any shape, in their dtype."""
+        """Probabilities of pairs with these inner products, float32 or float64 of any shape, in their dtype."""
         arguments.instance("products", products, torch.Tensor)
         arguments.dense("products", products)
-        if not products.is_floating_point():
-            raise TypeError(f"products: got {products.dtype}, want floats")
+        arguments.dtype("products", products.dtype)
         return torch.sigmoid(self.slope * products + self.intercept)
 
 
