@@ -26,6 +26,7 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "native"
@@ -174,6 +175,15 @@ def find_tool(name):
     return found
 
 
+class FreshBuild(build_py):
+    """Leaves nothing of an earlier build in a wheel: no module that was removed, no library that is not built now."""
+
+    def run(self):
+        if not self.editable_mode:
+            shutil.rmtree(Path(self.build_lib, "seegera_fast"), ignore_errors=True)
+        super().run()
+
+
 class CMakeBuild(build_ext):
     """Builds all extensions with one run of CMake, and copies each to the path that setuptools expects."""
 
@@ -262,6 +272,6 @@ setup(
     packages=[*find_packages(include=["seegera_fast", "seegera_fast.*"]), *KERNEL_PACKAGES],
     package_dir=KERNEL_PACKAGES,
     ext_modules=[Extension(f"seegera_fast.{name}", sources=[], py_limited_api=ABI3) for name in names],
-    cmdclass={"build_ext": CMakeBuild},
+    cmdclass={"build_py": FreshBuild, "build_ext": CMakeBuild},
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if ABI3 else {},
 )

@@ -54,6 +54,8 @@ print(json.dumps({
     "warnings": [str(w.message) for w in caught if "seegera_fast" in str(w.message)],
 }))
 """
+# In a folder of an earlier build: a library that is not built now, and a module that was removed.
+STALE = ("_C_cuda.abi3.so", "removed.py")
 WORKS = {
     "same version": True,
     "presets": True,
@@ -197,12 +199,17 @@ def environment(tmp_path, packages):
 
 @pytest.fixture(scope="module")
 def wheel(unpacked, packages, compiler, tmp_path_factory):
-    """The wheel for this machine."""
+    """The wheel for this machine, from a tree in which an earlier build has left more than is to be in it."""
     folder = tmp_path_factory.mktemp("wheel")
+    left = unpacked / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}" / "seegera_fast"
+    left.mkdir(parents=True)
+    for name in STALE:
+        (left / name).write_text("")
     builder = Environment(folder, packages)
     command = [builder.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", folder, unpacked]
     succeed(command, cwd=builder.elsewhere, SEEGERA_CUDA="0", CXX=compiler)
     (wheel,) = folder.glob("*.whl")
+    assert list(left.glob("_C.*")), "it is built elsewhere, where nothing was left"
     return wheel
 
 
@@ -239,6 +246,7 @@ def test_wheel_from_sdist(wheel, environment):
     assert not [name for name in names if name.startswith(("kernels/", "tests/", "build/"))]
     assert not [name for name in names if name.endswith((".cpp", ".cu", ".h", ".cuh"))]
     assert "seegera_fast/kernels/cpu/layout.py" in names
+    assert not {f"seegera_fast/{name}" for name in STALE} & set(names)
 
     environment.install(wheel)
     # Another project's package of that name must not be taken for the checkout.
