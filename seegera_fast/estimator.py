@@ -174,7 +174,7 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
     def _graph(self, X: Any, y: Any, features: Any, *, fitting: bool = False) -> Graph:
         """The graph of a method's arguments, which its errors name."""
         names = {"adjacency": "X"}
-        if features is None and y is not None and arguments.array("y", y).ndim == 2:
+        if features is None and y is not None and _dimensions(y) == 2:
             features, names["features"] = y, "y"
         weighted = arguments.flag("weighted", self.weighted)
         device = arguments.device("device", self.device)
@@ -212,6 +212,11 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
         tags.input_tags.positive_only = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def _dimensions(y: Any) -> int:
+    """Sparse matrices, which NumPy does not take, say it themselves."""
+    return y.ndim if hasattr(y, "ndim") else arguments.array("y", y).ndim
 
 
 @contextmanager

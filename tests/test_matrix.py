@@ -107,7 +107,7 @@ def test_uv_installs_a_python_inside_the_folder(matrix, monkeypatch, tmp_path):
 
 
 def test_the_last_error_of_pip_is_the_reason(matrix):
-    import steps
+    import tool_steps as steps
 
     output = "Collecting torch\nERROR: Could not find a version\nERROR: No matching distribution\n\n[notice] new pip\n"
     assert steps.last_error(output) == "ERROR: No matching distribution"

@@ -20,7 +20,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from steps import Step, run
+from tool_steps import Step, run
 
 ROOT = Path(__file__).resolve().parent.parent
 TAG = f"manylinux_2_28_{platform.machine()}"

@@ -24,7 +24,7 @@ from typing import Any
 
 import install_torch
 import make_wheel
-from steps import Step, run
+from tool_steps import Step, run
 
 TOOLS = Path(__file__).resolve().parent
 ROOT = TOOLS.parent

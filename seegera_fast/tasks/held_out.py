@@ -263,7 +263,8 @@ def _values(name: str, values: Any, graph: Graph) -> torch.Tensor:
     found = arguments.array(name, values)
     if found.dtype.kind not in "iuf":
         raise TypeError(f"{name}: got values of type {found.dtype}, want real numbers")
-    return torch.tensor(found.astype(np.float64), dtype=graph.dtype, device=graph.device)
+    numbers = torch.zeros(found.shape, dtype=graph.dtype, device=graph.device)
+    return numbers.copy_(torch.from_numpy(found.astype(np.float64)))
 
 
 def _keys(pairs: torch.Tensor, width: int) -> torch.Tensor:
