@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import backends, datasets, ops, reference, tasks
 from .backends import use_backend
@@ -12,6 +12,9 @@ from .graph import Graph
 from .model import SeeGera
 from .sparse_matrix import SparseMatrix
 from .version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from .estimator import SeeGeraEstimator
 
 backends.load()
 

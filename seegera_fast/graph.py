@@ -30,7 +30,7 @@ class Graph(Keeping, FromTable):
         features: ``n x l``, the same kinds of matrix. None: the identity (``l = n``).
         labels: class of each node: integers ``[n]`` (negative or NaN: unknown), words (None, NaN or "": unknown), or a
             row of scores or a one-hot row per node (zeros: unknown). Words become numbers in their sorted order, and
-            :attr:`classes` keeps them. A row with several largest scores, as multi-hot rows have, is refused.
+            ``classes`` keeps them. A row with several largest scores, as multi-hot rows have, is refused.
         weighted: keep edge weights in the propagation matrix, where an edge of weight 0 vanishes, with a warning.
             Otherwise all edges count 1, also those of weight 0 that a sparse matrix stores, with a warning if the input
             has other weights. The link targets are 0 and 1 either way.
@@ -46,7 +46,7 @@ class Graph(Keeping, FromTable):
             None.
         nodes: NumPy array ``[n]`` of int64 or of strings (dtype object), or None.
         feature_names: NumPy array ``[l]`` of strings (dtype object), or None.
-        edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where :meth:`from_table` read times.
+        edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
 
     Raises:

@@ -42,7 +42,7 @@ class SeeGera(Prediction, nn.Module):
         options: fields of :class:`SeeGeraConfig`; they override those of ``config``.
 
     Attributes:
-        calibration: how inner products become calibrated probabilities; None: not known. :func:`link_prediction` sets
+        calibration: how inner products become calibrated probabilities; None: not known. ``link_prediction`` sets
             it where there is a validation part, and the model's file keeps it.
         feature_names: the names of the features, if the graph has them; a graph with other names is refused.
 

@@ -194,7 +194,7 @@ class Prediction:
             graph: the graph whose nodes are embedded; see :meth:`embed`.
             per_node: True: k links for each node, node by node, with the node in the first column of the pairs. False:
                 the k most probable links of the whole graph, ``i < j``.
-            known: a graph with all links that are there; None: ``graph``. After :func:`link_prediction` the model's own
+            known: a graph with all links that are there; None: ``graph``. After ``link_prediction`` the model's own
                 graph lacks the links that were held out.
             sides: integers ``[n]``: only links between nodes with different numbers, for bipartite graphs.
             calibrated: see :meth:`link_scores`.
