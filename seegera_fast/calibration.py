@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,10 +23,11 @@ class Calibration:
     for support vector machines", 1999.
 
     Attributes:
-        slope, intercept: finite numbers.
+        slope: above 0, so that the order of the pairs stays.
+        intercept: a finite number.
 
     Raises:
-        TypeError, ValueError: they are not.
+        TypeError, ValueError: a number of a wrong kind or out of range.
     """
 
     slope: float
@@ -37,6 +39,8 @@ class Calibration:
             if not np.isfinite(value):
                 raise ValueError(f"{name}: got {value}, want a finite number")
             object.__setattr__(self, name, value)
+        if self.slope <= 0:
+            raise ValueError(f"slope: got {self.slope}, want a number above 0")
 
     def __call__(self, products: torch.Tensor) -> torch.Tensor:
         """Probabilities of pairs with these inner products, float32 or float64 of any shape, in their dtype."""
@@ -63,8 +67,12 @@ class Reliability(NamedTuple):
     counts: list[int]
 
 
-def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration:
+def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration | None:
     """Fits a calibration to pairs that are known to be links or not.
+
+    Returns:
+        The calibration; None, with a warning, where larger products are not more probably links, as it happens with
+        very few pairs.
 
     Args:
         products: ``[m]``: inner products of the pairs' embeddings.
@@ -87,7 +95,15 @@ def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration
         np.repeat([True, False], len(target)),
         sample_weight=np.concatenate([positive, 1 - positive]),
     )
-    return Calibration(float(model.coef_[0, 0]) / scale, float(model.intercept_[0]))
+    slope = float(model.coef_[0, 0]) / scale
+    if slope <= 0:
+        warnings.warn(
+            f"the probabilities are not calibrated: among the {links} links and {others} pairs that were held out for "
+            "validation, larger scores are not more probably links",
+            stacklevel=2,
+        )
+        return None
+    return Calibration(slope, float(model.intercept_[0]))
 
 
 def reliability(probabilities: torch.Tensor, linked: torch.Tensor, bins: int = BINS) -> Reliability:

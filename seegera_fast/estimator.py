@@ -38,7 +38,7 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
         valid: share of the links that is held out to stop early, to calibrate the probabilities, and for
             :meth:`score`; 0: none, and all epochs are run.
         normalize_features: divide each row of the features by its sum.
-        weighted: keep edge weights in the propagation matrix.
+        weighted: keep the edge weights of a matrix in the propagation matrix; a Graph has its own.
         device: the device to train on.
         random_state: an int, a ``numpy.random.RandomState``, or None: seed of the split, the weights and all draws.
         verbose: above 0, progress is shown.
@@ -101,7 +101,7 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
 
         Args:
             X: ``n x n`` adjacency, in any form that :class:`seegera_fast.Graph` takes; or a Graph.
-            y: a matrix: the features. A vector, as a pipeline hands on, is left alone.
+            y: a matrix of two columns or more: the features. A vector, as a pipeline hands on, is left alone.
             features: ``n x l``; None: ``y`` if that is a matrix, else those of the Graph, else the identity.
 
         Raises:
@@ -123,7 +123,7 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
                 result = tasks.embed(*run, progress=self.verbose > 0, **options)
         self.graph_, self.model_, self.n_iter_ = graph, result.model, result.epochs
         self.n_features_in_ = graph.num_nodes
-        self._seed = seed
+        self._normalizes = result.fields["normalize_features"]
         self.embedding_ = self._embed(graph)
         return self
 
@@ -175,6 +175,10 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
         """The graph of a method's arguments, which its errors name."""
         names = {"adjacency": "X"}
         if features is None and y is not None and _dimensions(y) == 2:
+            if isinstance(X, Graph) or np.shape(y)[1:] == (1,):
+                raise ValueError(
+                    "y: got a matrix, want a vector, which is left alone, or features= if these are the features"
+                )
             features, names["features"] = y, "y"
         weighted = arguments.flag("weighted", self.weighted)
         device = arguments.device("device", self.device)
@@ -200,7 +204,7 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
 
     def _seen(self, graph: Graph) -> Graph:
         """The graph as the model sees it."""
-        return normalized(graph, self.normalize_features)
+        return normalized(graph, self._normalizes)
 
     def _embed(self, graph: Graph) -> np.ndarray:
         return self.model_.embed(self._seen(graph)).cpu().numpy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import scipy.sparse
 import torch
 
@@ -46,6 +47,8 @@ class Graph(Keeping, FromTable):
             None.
         nodes: NumPy array ``[n]`` of int64 or of strings (dtype object), or None.
         feature_names: NumPy array ``[l]`` of strings (dtype object), or None.
+        sides: NumPy array ``[n]`` of int64, where ``from_table`` read edges whose two columns have no node in common: 0
+            for the nodes of the first, 1 for those of the second, -1 for those without edges. Else None.
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
 
@@ -119,6 +122,7 @@ class Graph(Keeping, FromTable):
         self.nodes = node_names(nodes, num_nodes)
         self.feature_names = names_of_features(feature_names, feature_matrix.shape[1])
         self.edge_times: torch.Tensor | None = None
+        self.sides: np.ndarray | None = None
         self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
 
     def __repr__(self) -> str:
@@ -357,8 +361,8 @@ class Graph(Keeping, FromTable):
         return graph
 
     @lasting
-    def with_features(self, features: Any) -> Graph:
-        """The same nodes and edges with other features ``n x l``. Names are kept for as many features as before."""
+    def with_features(self, features: Any, feature_names: Any = None) -> Graph:
+        """The same nodes and edges with other features ``n x l``, and their names."""
         matrix = SparseMatrix.from_any(features, name="features", dtype=self.dtype).to(device=self.device)
         if matrix.shape[0] != self.num_nodes:
             raise ValueError(f"features: got {matrix.shape[0]} rows, want one per node: {self.num_nodes}")
@@ -366,8 +370,7 @@ class Graph(Keeping, FromTable):
             raise ValueError("features: got no columns, want at least one feature")
         graph = self._copy()
         graph.features = matrix
-        if matrix.shape[1] != self.num_features:
-            graph.feature_names = None
+        graph.feature_names = names_of_features(feature_names, matrix.shape[1])
         return graph
 
     @lasting

@@ -57,7 +57,9 @@ class Prediction:
     """The methods of :class:`SeeGera` that predict. They leave the model as it is, so threads may share one."""
 
     config: SeeGeraConfig
-    calibration: Calibration | None
+    # Also of models that earlier versions have pickled.
+    calibration: Calibration | None = None
+    feature_names: tuple[str, ...] | None = None
     num_nodes: int
     num_features: int
 
@@ -188,6 +190,8 @@ class Prediction:
     ) -> Links:
         """The most probable links that are not there yet, see :func:`seegera_fast.ops.top_links`.
 
+        After ``link_prediction`` the model's own graph lacks the links that were held out: give the whole ``graph``.
+
         Args:
             k: so many links for each node, or in all.
             nodes: integers ``[m]``: only links of these nodes; None: of all.
@@ -196,7 +200,8 @@ class Prediction:
                 the k most probable links of the whole graph, ``i < j``.
             known: a graph with all links that are there; None: ``graph``. After ``link_prediction`` the model's own
                 graph lacks the links that were held out.
-            sides: integers ``[n]``: only links between nodes with different numbers, for bipartite graphs.
+            sides: integers ``[n]``: only links between nodes with different numbers, for bipartite graphs; none of
+                nodes with a negative number.
             calibrated: see :meth:`link_scores`.
 
         Returns:
@@ -230,7 +235,11 @@ class Prediction:
         probability = self._probability(calibrated)
         with torch.no_grad():
             embedding = self.embed(graph, seed)
-            _, links = ops.top_links(embedding, known.adjacency, k, per_node=per_node, nodes=nodes, sides=sides)
+            asked = embedding
+            if sides is not None and sides.shape == (n,):
+                # NaN is never suggested.
+                asked = embedding.masked_fill(sides[:, None] < 0, torch.nan)
+            _, links = ops.top_links(asked, known.adjacency, k, per_node=per_node, nodes=nodes, sides=sides)
             if per_node:
                 first = torch.arange(n, device=graph.device) if nodes is None else nodes
                 links = torch.stack([first[:, None].expand_as(links), links], dim=2).flatten(0, 1)
@@ -271,7 +280,8 @@ class Prediction:
         """The most probable missing attributes of each node: entries that are 0 in its features, largest value first.
 
         The values are those of :meth:`reconstruct_features`. Of equal ones the feature of the smaller number comes
-        first. The n x l matrix is never stored.
+        first. The n x l matrix is never stored. After ``attribute_inference`` the model's own graph lacks the
+        entries that were hidden: give the whole ``graph``.
 
         Args:
             k: so many per node, or fewer where fewer entries are 0.

@@ -333,7 +333,7 @@ def calls(folder):
             {"g": networks(), "features": np.eye(4), "labels": [0, 1, 0, 1], "weight": None, "name": "path"},
         ),
         "Graph.with_edges": (g.with_edges, {"edges": g.edges()[:3]}),
-        "Graph.with_features": (g.with_features, {"features": matrix}),
+        "Graph.with_features": (g.with_features, {"features": matrix, "feature_names": list("wxyz")}),
         "Graph.to": (g.to, {"device": "cpu", "dtype": torch.float32}),
         "SparseMatrix.with_layout": (x.with_layout, {"layout": "dense"}),
         "SparseMatrix.with_values": (x.with_values, {"values": x.values * 2}),

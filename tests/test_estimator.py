@@ -94,6 +94,20 @@ def test_the_second_argument_is_features_or_labels(data):
     assert np.array_equal(estimator().fit_transform(adjacency, labels, features=features), with_features.embedding_)
 
 
+def test_labels_are_no_features(data):
+    adjacency, features, labels = data
+    for y, x in ((np.eye(3)[labels], sf.Graph(adjacency, features)), (labels[:, None], adjacency)):
+        with pytest.raises(ValueError, match="y: got a matrix, want a vector"):
+            estimator().fit(x, y)
+
+
+def test_normalising_by_fields_is_normalising(data):
+    adjacency, features, _ = data
+    fields = {"likelihood": "mse", "normalize_features": True}
+    found = estimator(fields=fields).fit_transform(adjacency, features)
+    assert np.array_equal(found, estimator(normalize_features=True).fit_transform(adjacency, features))
+
+
 def test_a_pipeline_and_a_search(data):
     adjacency, features, labels = data
     pipeline = make_pipeline(estimator(), LogisticRegression())

@@ -113,6 +113,14 @@ def test_top_links_are_those_of_all_pairs(kind, name):
         assert list(map(tuple, found.pairs.tolist())) == best(made, across, k, seed=4)
 
 
+def test_nodes_on_no_side_get_no_links():
+    made = model()
+    side = torch.arange(made.num_nodes) % 3 - 1
+    found = made.top_links(16, sides=side).pairs
+    assert set(found[:, 0].tolist()) == set(torch.nonzero(side >= 0).flatten().tolist())
+    assert (side[found] >= 0).all()
+
+
 def test_links_of_another_graph_are_known():
     made = model()
     suggested = made.top_links(1, per_node=False)
@@ -209,11 +217,18 @@ def test_a_calibration_finds_the_probabilities_that_links_were_drawn_with(scale)
     assert reliability(found(products), linked).error < 0.01
 
 
-@pytest.mark.parametrize("products", [[-1.0, -2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0], [1e300, 1.0, 1.0, -1e300]])
-def test_a_calibration_is_finite_where_a_threshold_separates_or_nothing_does(products):
+@pytest.mark.parametrize("products", [[-1.0, -2.0, 3.0, 4.0], [-1e300, 1.0, 1.0, 1e300]])
+def test_a_calibration_is_finite_where_a_threshold_separates(products):
     found = fit_calibration(torch.tensor(products, dtype=torch.float64), torch.tensor([False, False, True, True]))
     assert np.isfinite([found.slope, found.intercept]).all()
     assert torch.isfinite(found(torch.tensor(products, dtype=torch.float64))).all()
+
+
+@pytest.mark.parametrize("products", [[0.0, 0.0, 0.0, 0.0], [3.0, 4.0, -1.0, -2.0]])
+def test_no_calibration_turns_the_order_round(products):
+    with pytest.warns(UserWarning, match="the probabilities are not calibrated: among the 2 links and 2 pairs"):
+        found = fit_calibration(torch.tensor(products, dtype=torch.float64), torch.tensor([False, False, True, True]))
+    assert found is None
 
 
 def test_expected_calibration_error_by_hand():
@@ -260,7 +275,7 @@ def test_a_damaged_calibration_in_a_file(tmp_path, text):
         sf.SeeGera.load(tmp_path / "damaged")
 
 
-@pytest.mark.parametrize("slope", [float("nan"), float("inf"), "1", None])
+@pytest.mark.parametrize("slope", [float("nan"), float("inf"), "1", None, 0.0, -1.0])
 def test_what_a_slope_may_be(slope):
     with pytest.raises((TypeError, ValueError), match="slope: got"):
         Calibration(slope, 0.0)

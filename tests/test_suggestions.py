@@ -11,7 +11,9 @@ import torch
 
 import seegera_fast as sf
 from seegera_fast.command.main import main
+from seegera_fast.command.output import write_table
 from seegera_fast.support import html as pages
+from seegera_fast.support.hints import shown_name
 
 SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=8", "--set", "likelihood=mse", "--quiet"]
 NAMES = ["Ann", "Bob", "Zoë", "林檎", 'O"Neil', "a,b", "</script>", "x y", "NA", "1", "q", "r", "s", "t", "u", "v"]
@@ -40,7 +42,8 @@ def files(tmp_path_factory):
 def trained(files, tmp_path_factory):
     """The folder of a run on that graph."""
     out = tmp_path_factory.mktemp("run") / "out"
-    assert main([str(text) for text in ("train", *files, "--epochs", 30, "--out", out, *SMALL)]) == 0
+    more = ["--epochs", 30, "--seed", 3, "--set", "learning_rate=0.01", "--out", out, *SMALL]
+    assert main([str(text) for text in ("train", *files, *more)]) == 0
     return out
 
 
@@ -86,7 +89,7 @@ def test_links_of_each_node(run, files, trained, tmp_path):
     assert np.allclose([float(row[3]) for row in rows], deviation, rtol=1e-6)
     assert f"{len(rows)} links" in printed
     assert rows[0][0] in printed
-    assert (tmp_path / "links.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "links-probabilities.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_links_of_the_whole_graph_and_of_some_nodes(run, files, trained, tmp_path):
@@ -137,7 +140,7 @@ def test_links_across_the_sides_of_a_bipartite_graph(run, tmp_path):
     [
         (["--of", "Zoe"], "--of: got 'Zoe', which is no node of the graph; the nearest: 'Zoë'"),
         (["--of", "%%%%"], "--of: got '%%%%', which is no node of the graph; want one of its 16 nodes, such as"),
-        (["--top", "16"], "k: got 16, want 1 to 15"),
+        (["--top", "16"], "--top: got 16, want 1 to 15"),
         (["--top", "0"], "argument --top: got '0', want an integer, 1 or more"),
         (["--draws", "1"], "argument --draws: got '1', want 0, or an integer of 2 or more"),
         (["--out", "a.txt"], "--out: got 'a.txt', want a name that ends in .csv or .parquet"),
@@ -186,6 +189,78 @@ def test_features_of_other_names_or_order_are_refused(run, files, trained, tmp_p
         assert message in err
 
 
+# --- what must not happen --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "option"),
+    [
+        ("links", "links.csv", "--edges"),
+        ("complete", "attributes.csv", "--features"),
+        ("train", "links.csv", "--edges"),
+    ],
+)
+def test_no_table_of_the_user_is_written_over(run, files, trained, tmp_path, command, name, option):
+    tables = list(files)
+    original = tables[tables.index(option) + 1].read_bytes()
+    (tmp_path / name).write_bytes(original)
+    tables[tables.index(option) + 1] = name
+    more = ["--out", tmp_path, "--epochs", 2, *SMALL] if command == "train" else [trained / "model.safetensors"]
+    status, _, err = run(command, *([] if command == "train" else more), *tables, *(more if command == "train" else []))
+    assert status == 2
+    assert f"{name} is what {option} names, and would be lost; want another place" in err
+    assert (tmp_path / name).read_bytes() == original
+
+
+def test_a_graph_of_other_nodes_is_refused(run, tmp_path):
+    (tmp_path / "a.csv").write_text("from,to\nAnn,Bob\nBob,Eve\nEve,Zoe\nZoe,Max\n")
+    (tmp_path / "b.csv").write_text("from,to\nAnn,Wolf\nWolf,Eve\nEve,Zoe\nZoe,Max\n")
+    assert run("train", "--edges", "a.csv", "--task", "embed", "--epochs", 2, "--out", "out", *SMALL)[0] == 0
+    status, _, err = run("links", "out/model.safetensors", "--edges", "b.csv")
+    assert status == 2
+    assert "graph: feature 1 is 'Eve', want 'Bob'" in err
+    status, _, err = run("complete", "out/model.safetensors", "--edges", "a.csv")
+    assert status == 2
+    assert "--features: got none, want the table whose missing attributes are to be found" in err
+    status, printed, _ = run("links", "out/model.safetensors", "--edges", "a.csv")
+    assert (status, "12 links" in printed) == (0, True)
+
+
+def test_sides_are_the_columns_of_the_table(run, tmp_path):
+    (tmp_path / "b.csv").write_text("user,item\nAnn,zebra\nBob,zebra\nBob,yak\nZoe,Apple\nMax,Apple\nMax,dog\n")
+    graph = sf.Graph.from_table(tmp_path / "b.csv")
+    users = {"Ann", "Bob", "Zoe", "Max"}
+    assert {name for name, side in zip(graph.nodes, graph.sides, strict=True) if side == 0} == users
+    assert run("train", "--edges", "b.csv", "--task", "embed", "--epochs", 2, "--out", "out", *SMALL)[0] == 0
+    assert run("links", "out/model.safetensors", "--edges", "b.csv", "--bipartite", "--top", 7)[0] == 0
+    pairs = [set(row[:2]) for row in table(tmp_path / "links.csv")[1:]]
+    assert {"Ann", "Apple"} in pairs
+    assert all(len(pair & users) == 1 for pair in pairs)
+    edges = graph.edges().T
+    unknown = sf.Graph.from_edge_index(edges, num_nodes=graph.num_nodes)
+    with pytest.warns(UserWarning, match="sides: the graph falls into 2 parts"):
+        sf.tasks.split_links(unknown, 0.2, 0.0, sides="auto")
+
+
+def test_names_with_ends_of_lines_stay_one_field(tmp_path):
+    names = np.array(["a\nb", "c\rd", "e"], object)
+    with open(tmp_path / "t.csv", "wb") as file:
+        write_table(file, {"node": names, "value": np.array([1.0, 2.0, 3.0])}, ".csv")
+    assert [row[0] for row in table(tmp_path / "t.csv")[1:]] == names.tolist()
+
+
+def test_huge_losses_are_drawn(run, tmp_path):
+    for points in ([(1, 1e18)], [(1, -1e308), (2, 1e308)]):
+        drawn = pages.lines({"loss": points}, x="epoch")
+        assert "nan" not in drawn
+        assert "inf" not in drawn
+
+
+def test_very_long_names_are_cut_at_once():
+    assert len(shown_name("x" * 10**6)) < 100
+    assert shown_name("ab") == "ab"
+
+
 # --- names of features -----------------------------------------------------------------------------------------------
 
 
@@ -193,8 +268,8 @@ def test_names_of_features_are_kept(tmp_path):
     names = ["size", "weight"]
     graph = sf.Graph(np.zeros((3, 3)), np.eye(3)[:, :2], feature_names=names)
     assert graph.feature_names.tolist() == names
-    assert graph.with_features(np.ones((3, 2))).feature_names.tolist() == names
-    assert graph.with_features(np.ones((3, 4))).feature_names is None
+    assert graph.with_features(np.ones((3, 2)), names[::-1]).feature_names.tolist() == names[::-1]
+    assert graph.with_features(np.ones((3, 2))).feature_names is None
     assert graph.to(dtype=torch.float64).feature_names.tolist() == names
     model = sf.SeeGera(graph, embedding_dim=2, hidden_dim=2)
     model.save(tmp_path / "model")

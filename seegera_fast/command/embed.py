@@ -45,7 +45,7 @@ def add_embed(commands: Any) -> Parser:
 def _embed(options: argparse.Namespace) -> int:
     check_graph_options(options)
     out = options.out
-    require_out(out, (".npy", *TABLES))
+    require_out(options, (".npy", *TABLES))
     with chosen_backend(options):
         model, graph = read_trained(options)
         embedding = model.embed(graph, seed=options.seed).cpu().numpy()

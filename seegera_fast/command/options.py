@@ -179,6 +179,15 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     add_table_options(parser)
 
 
+def require_apart(options: argparse.Namespace, outputs: Iterable[Path]) -> None:
+    """Refuses to write over a file that the options name as input."""
+    for name in ("edges", "features", "labels", "model"):
+        given = getattr(options, name, None)
+        for out in outputs:
+            if given is not None and given.exists() and out.exists() and out.samefile(given):
+                raise ValueError(f"--out: {out} is what --{name} names, and would be lost; want another place")
+
+
 def check_graph_options(options: argparse.Namespace) -> None:
     """Refuses options for files together with a data set's name, and the other way round."""
     source, other = ("--data", "--edges") if options.data else ("--edges", "--data")

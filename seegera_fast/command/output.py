@@ -176,5 +176,5 @@ def write_table(file: IO[bytes], columns: Mapping[str, np.ndarray], suffix: str)
 def _field(name: str | int) -> str:
     """A field of CSV, in quotes where a reader would take it for something else."""
     field = str(name)
-    plain = field == field.strip() and not set(field) & set(',;"\t') and field[:1] not in ("#", "%")
+    plain = field == field.strip() and not set(field) & set(',;"\t\r\n') and field[:1] not in ("#", "%")
     return field if plain and field else '"' + field.replace('"', '""') + '"'

@@ -39,7 +39,7 @@ columns of the file:
                a graph, links are rarer
   deviation    its standard deviation over draws from the model's posterior: how sure the model is of the probability
 
-A picture with the probabilities is written beside the file.
+A picture with the probabilities is written beside the file, as links-probabilities.png.
 """
 COMPLETE = """\
 examples:
@@ -53,6 +53,7 @@ columns of the file:
 """
 # So many suggestions are printed, beside those in the file.
 PRINTED = 5
+TOP_LINKS, TOP_ATTRIBUTES = 20, 5
 
 
 def add_links(commands: Any) -> Parser:
@@ -64,7 +65,7 @@ def add_links(commands: Any) -> Parser:
         epilog=LINKS,
     )
     add_model_options(links)
-    _add_choice(links, 20, "links")
+    _add_choice(links, TOP_LINKS, "links")
     links.add_argument(
         "--whole", action="store_true", help="the most probable links of the whole graph, not of each node"
     )
@@ -91,7 +92,7 @@ def add_complete(commands: Any) -> Parser:
         epilog=COMPLETE,
     )
     add_model_options(complete)
-    _add_choice(complete, 5, "features")
+    _add_choice(complete, TOP_ATTRIBUTES, "features")
     add_common_options(complete)
     _add_out(complete, "attributes.csv")
     complete.set_defaults(run=_complete)
@@ -99,7 +100,7 @@ def add_complete(commands: Any) -> Parser:
 
 
 def _add_choice(parser: argparse.ArgumentParser, top: int, what: str) -> None:
-    parser.add_argument("--top", type=read_count, default=top, metavar="K", help=f"so many {what}. Default: {top}")
+    parser.add_argument("--top", type=read_count, metavar="K", help=f"so many {what}. Default: {top}, or all")
     parser.add_argument(
         "--of", action="append", metavar="NAME", dest="nodes", help="only of this node; may be repeated. Default: all"
     )
@@ -111,6 +112,12 @@ def _add_out(parser: argparse.ArgumentParser, name: str) -> None:
     )
 
 
+def _top(given: int | None, default: int, available: int) -> int:
+    if given is not None and given > available:
+        raise ValueError(f"--top: got {given}, want 1 to {available}")
+    return min(default, available) if given is None else given
+
+
 def _read_draws(text: str) -> int:
     if not text.isdecimal() or int(text) == 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, want 0, or an integer of 2 or more")
@@ -119,15 +126,20 @@ def _read_draws(text: str) -> int:
 
 def _links(options: argparse.Namespace) -> int:
     check_graph_options(options)
-    require_out(options.out, TABLES)
+    drawn = options.out.with_name(f"{options.out.stem}-probabilities.png")
+    require_out(options, TABLES, drawn)
     with chosen_backend(options):
         model, graph = read_trained(options)
         nodes = numbers_of(graph, options.nodes)
+        count = graph.num_nodes
+        if count == 1:
+            raise ValueError("the graph has one node, so it has no links")
+        top = _top(options.top, TOP_LINKS, count * (count - 1) // 2 if options.whole else count - 1)
         with phase("looking for links", show=not options.quiet):
             columns = suggested_links(
                 model,
                 graph,
-                options.top,
+                top,
                 nodes=nodes,
                 per_node=not options.whole,
                 bipartite=options.bipartite,
@@ -139,10 +151,10 @@ def _links(options: argparse.Namespace) -> int:
         picture = io.BytesIO()
         title = f"{len(columns['node']):,} suggested links of {shown_name(graph.name)}"
         save_histogram(picture, columns["probability"], title=title, x="probability of the link", y="links")
-        with written_aside(options.out.with_suffix(".png")) as file:
+        with written_aside(drawn) as file:
             file.write(picture.getvalue())
     if model.calibration is None:
-        say(options, "the probabilities are not calibrated: no links were held out for validation in training")
+        say(options, "the probabilities are not calibrated: training held out no links for validation, or too few")
     print(printed(columns))
     print(one_line(f"{options.out}: {len(columns['node']):,} links"))
     return 0
@@ -150,12 +162,15 @@ def _links(options: argparse.Namespace) -> int:
 
 def _complete(options: argparse.Namespace) -> int:
     check_graph_options(options)
-    require_out(options.out, TABLES)
+    require_out(options, TABLES)
+    if not options.data and options.features is None:
+        raise ValueError("--features: got none, want the table whose missing attributes are to be found")
     with chosen_backend(options):
         model, graph = read_trained(options)
         nodes = numbers_of(graph, options.nodes)
+        top = _top(options.top, TOP_ATTRIBUTES, graph.num_features)
         with phase("looking for attributes", show=not options.quiet):
-            found = model.top_attributes(options.top, nodes, seed=options.seed)
+            found = model.top_attributes(top, nodes, seed=options.seed)
     features = np.arange(graph.num_features) if graph.feature_names is None else graph.feature_names
     columns = {
         "node": node_names(graph)[found.nodes.cpu().numpy()],

@@ -41,6 +41,7 @@ from .options import (
     read_path,
     read_seed,
     read_split,
+    require_apart,
     say,
     sizes,
 )
@@ -186,6 +187,7 @@ def _train(options: argparse.Namespace) -> int:
     shown = shown_name(name)
     fields = _run_fields(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
+    require_apart(options, [out / entry for entry in FILES])
     with OutputFolder(out) as folder, chosen_backend(options):
         graph = read_chosen_graph(options, options.weighted)
         say(options, f"{shown}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}")

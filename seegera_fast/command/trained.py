@@ -12,7 +12,7 @@ from ..support.atomic import Unwritable, require_writable
 from ..support.json_fields import Fields, parse
 from ..tables import require_pyarrow
 from ..tasks.common import normalized
-from .options import add_graph_options, read_chosen_graph, read_path, read_seed, say, sizes
+from .options import add_graph_options, read_chosen_graph, read_path, read_seed, require_apart, say, sizes
 from .output import RESULTS
 
 
@@ -29,19 +29,21 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=read_seed, default=0, metavar="N", help="of the noise. Default: 0")
 
 
-def require_out(out: Path, suffixes: tuple[str, ...]) -> None:
+def require_out(options: argparse.Namespace, suffixes: tuple[str, ...], *more: Path) -> None:
     """Checks that a file of one of some kinds can be written, before anything is computed.
 
     Raises:
-        ValueError: its name ends in another way.
+        ValueError: its name ends in another way, or it or one of ``more``, which are written too, is an input.
         OSError: it can't be written.
     """
+    out = options.out
     if out.suffix not in suffixes:
         raise ValueError(f"--out: got {str(out)!r}, want a name that ends in {' or '.join(suffixes)}")
     if out.suffix == ".parquet":
         require_pyarrow(out, "Parquet")
     if out.is_dir():
         raise Unwritable(out, "it is a folder")
+    require_apart(options, [out, *more])
     require_writable(str(out), out.parent)
 
 

@@ -71,8 +71,10 @@ def utf8(text: str) -> str:
 
 def shown_name(name: str, most: int = LONGEST_QUOTE) -> str:
     """A name of the user's for a heading or a picture: on one line, and cut where it has more than ``most`` columns."""
-    name = one_line(utf8(name))
-    if columns(name) <= most:
+    whole = one_line(utf8(name))
+    # Looked at letter by letter below, which would take long for a very long name.
+    name = whole[: 8 * most]
+    if len(name) == len(whole) and columns(name) <= most:
         return name
     kept = next(length for length in range(len(name), -1, -1) if columns(name[:length]) <= most - 3)
     return name[:kept] + "..."

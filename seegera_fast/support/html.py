@@ -173,13 +173,13 @@ def lines(
         (left, right), (low, high) = (_range(values) for values in zip(*every, strict=True))
 
     def place(a: float, b: float) -> tuple[float, float]:
-        across = LEFT + (a - left) / (right - left) * (WIDTH - LEFT - RIGHT)
-        return across, HEIGHT - BOTTOM - (b - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+        across = LEFT + _share(a, left, right) * (WIDTH - LEFT - RIGHT)
+        return across, HEIGHT - BOTTOM - _share(b, low, high) * (HEIGHT - TOP - BOTTOM)
 
     (x0, y0), (x1, y1) = place(left, low), place(right, high)
     parts = [f'<path class=axis d="M{x0} {y1}V{y0}H{x1}"/>']
     for share in (0, 0.5, 1):
-        across, up = left + share * (right - left), low + share * (high - low)
+        across, up = (1 - share) * left + share * right, (1 - share) * low + share * high
         anchor = {0: "start", 1: "end"}.get(share, "middle")
         parts += [
             f'<text x="{place(across, low)[0]:.1f}" y="{y0 + 14}" text-anchor="{anchor}">{across:.3g}</text>',
@@ -200,4 +200,10 @@ def lines(
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
-    return (low, high) if low < high else (low - 0.5, high + 0.5)
+    margin = max(0.5, abs(low) / 100)
+    return (low, high) if low < high else (low - margin, high + margin)
+
+
+def _share(value: float, low: float, high: float) -> float:
+    """Where a value lies between two others, from 0 to 1. Halves are subtracted, because large numbers overflow."""
+    return (value / 2 - low / 2) / (high / 2 - low / 2)

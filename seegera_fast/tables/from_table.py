@@ -105,6 +105,7 @@ class FromTable:
         options = {**named, "weighted": reading.weighted, **options}
         with parts.named_errors():
             graph = cls(parts.adjacency, parts.features, parts.labels, **options)
+        graph.sides = parts.sides
         if parts.edge_times is not None:
             # An edge of weight 0 may have vanished.
             graph.edge_times = parts.edge_times.of(graph.edges(), graph.num_nodes)

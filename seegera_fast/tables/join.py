@@ -40,6 +40,10 @@ class EdgeTimes(NamedTuple):
         return torch.from_numpy(self.times[np.searchsorted(self.keys, keys)]).to(pairs.device)
 
 
+# Up to so many nodes, their names are the names of the features where the features are the nodes.
+MOST_NAMES = 10**5
+
+
 @dataclass
 class Parts:
     """The parts of a graph.
@@ -47,6 +51,8 @@ class Parts:
     Attributes:
         adjacency, features, labels, nodes, feature_names: arguments of :class:`seegera_fast.Graph`.
         edge_times: None: there are none.
+        sides: int64 ``[n]``: 0 for the nodes in the first column of the edges, 1 for those in the second, -1 for those
+            without edges; None: a node is in both.
         places: argument of the graph -> what its errors name instead.
         name: the name of the graph.
     """
@@ -58,6 +64,7 @@ class Parts:
     nodes: np.ndarray | None = None
     edge_times: EdgeTimes | None = None
     feature_names: list[str] | None = None
+    sides: np.ndarray | None = None
     name: str = "graph"
 
     @contextmanager
@@ -103,7 +110,11 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
     both = [_read(argument, opened, names, found, reading) for argument, opened in rows.items()]
     parts = _named(found, *both) if names else _numbered(found, *both, reading.names is False)
     parts.places["adjacency"] = str(found.table.path)
-    parts.feature_names = None if both[0] is None else both[0].columns
+    if both[0] is not None:
+        parts.feature_names = both[0].columns
+    elif parts.nodes is not None and parts.nodes.size <= MOST_NAMES:
+        # The features are the nodes.
+        parts.feature_names = [str(name) for name in parts.nodes.tolist()]
     return _titled(parts, edges)
 
 
@@ -262,7 +273,18 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, stated: 
                 f"is row i of {counted.path}, from 0 on"
             )
     adjacency, times = _adjacency(*(number[end] for end in edges.ends), edges, nodes)
-    return Parts(adjacency, _values(features), _values(labels), _places(features, labels), None, times)
+    parts = Parts(adjacency, _values(features), _values(labels), _places(features, labels), None, times)
+    parts.sides = _sides(*(number[end] for end in edges.ends), nodes)
+    return parts
+
+
+def _sides(start: np.ndarray, end: np.ndarray, nodes: int) -> np.ndarray | None:
+    sides = np.full(nodes, -1, np.int64)
+    sides[start] = 0
+    if (sides[end] == 0).any():
+        return None
+    sides[end] = 1
+    return sides
 
 
 def _length(rows: Rows) -> int:
@@ -305,6 +327,7 @@ def _named(edges: Edges, features: Rows | None, labels: Rows | None) -> Parts:
         _places(features, labels),
         nodes,
         times,
+        sides=_sides(*(node[end] for end in edges.ends), len(nodes)),
     )
 
 

@@ -84,7 +84,7 @@ def _split(graph: Graph, seed: int, valid: float, test: float, split: FeatureSpl
         split, used = split_features(graph, valid, test, seed), {"valid": valid, "test": test}
     else:
         check_feature_split_of(graph, split)
-        train = graph.with_features(split.train.features)
+        train = graph.with_features(split.train.features, graph.feature_names)
         parts = (split.valid_pos, split.valid_neg, split.test_pos, split.test_neg)
         split, used = replace(split, train=train), {"split": digest(parts)}
     return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), used)

@@ -158,4 +158,4 @@ def settle(
 
 def normalized(graph: Graph, normalize: bool) -> Graph:
     """The graph; with ``normalize``, each row of its features is divided by the sum of its absolute values."""
-    return graph.with_features(graph.features.row_normalized) if normalize else graph
+    return graph.with_features(graph.features.row_normalized, graph.feature_names) if normalize else graph

@@ -139,7 +139,8 @@ def _finish(scored: Scored) -> dict[str, Any]:
     probabilities = {"plain": torch.sigmoid}
     if all(map(len, valid)):
         scored.model.calibration = fit_calibration(torch.cat(valid), _linked(*valid))
-        probabilities["calibrated"] = scored.model.calibration
+        if scored.model.calibration is not None:
+            probabilities["calibrated"] = scored.model.calibration
     if not len(test[0]):
         probabilities = {}
     hits = {k: hits_at(*test, k) for k in HITS}

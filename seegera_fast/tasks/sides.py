@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,14 @@ class NonEdgesAcross:
 
 
 def two_sides(graph: Graph) -> np.ndarray:
-    """int64 ``[n]``: 0 for the smallest number of each connected part and all on its side, -1 for a node without edges.
+    """int64 ``[n]``: the sides of the table that the graph was read from. Else 0 for the smallest number of each
+    connected part and all on its side, and -1 for a node without edges.
 
     Every node has two copies here, and an edge joins each copy of one end with the other copy of the other end. A part
     that has two sides falls into two parts, of which one holds the first copies of one side.
     """
+    if graph.sides is not None:
+        return graph.sides
     nodes = graph.num_nodes
     edges = graph.edges().cpu().numpy()
     start, end = np.concatenate([edges, edges[:, ::-1]]).T
@@ -66,6 +70,14 @@ def two_sides(graph: Graph) -> np.ndarray:
         raise ValueError(
             f"sides: got 'auto', but the graph is not bipartite: node {odd[0]} is in a part with an odd cycle; want a "
             "bipartite graph, or None"
+        )
+    parts = np.unique(first.min(axis=0)[has_edges]).size
+    if parts > 1:
+        warnings.warn(
+            f"sides: the graph falls into {parts} parts, and nothing says which of their sides belong together: in "
+            "each, that of the smallest node is taken for the first; a table whose columns are the sides, or sides= of "
+            "split_links, says it",
+            stacklevel=3,
         )
     return np.where(has_edges, (first[0] > first[1]).astype(np.int64), NO_SIDE)
 

@@ -98,7 +98,7 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
     cells = torch.stack([features.row, features.col], dim=1)[order[:hidden]]
     values = features.values[order[:hidden]]
     return FeatureSplit(
-        train=graph.with_features(_keep(features, order[hidden:].sort().values)),
+        train=graph.with_features(_keep(features, order[hidden:].sort().values), graph.feature_names),
         valid_pos=cells[:num_valid],
         valid_values=values[:num_valid],
         valid_neg=negatives[:num_valid],
