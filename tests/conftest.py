@@ -66,3 +66,19 @@ def pytest_collection_modifyitems(config, items):
     """Long tests come first, so that at the end no process is still busy with a long test while the others wait."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs the command in this process; gives exit status, stdout and stderr."""
+
+    from seegera_fast.command.main import main
+
+    def call(*argv):
+        try:
+            status = main([str(text) for text in argv])
+        except SystemExit as end:
+            status = end.code
+        return status, *capsys.readouterr()
+
+    return call

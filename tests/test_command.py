@@ -27,7 +27,6 @@ from disk import largest_file
 from matplotlib.figure import Figure
 
 import seegera_fast as sf
-from seegera_fast.command.main import main
 from seegera_fast.command.output import OutputFolder
 from seegera_fast.support import atomic, plots, tensor_file
 
@@ -74,20 +73,6 @@ def own(tmp_path):
     np.savetxt(tmp_path / "labels.txt", labels, fmt="%d")
     names = {"--edges": "groups.csv", "--features": "features.npz", "--labels": "labels.txt"}
     return [text for option, name in names.items() for text in (option, str(tmp_path / name))]
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs the command in this process; gives exit status, stdout and stderr."""
-
-    def call(*argv):
-        try:
-            status = main([str(text) for text in argv])
-        except SystemExit as end:
-            status = end.code
-        return status, *capsys.readouterr()
-
-    return call
 
 
 def refused(outcome, *parts):

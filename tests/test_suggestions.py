@@ -47,19 +47,10 @@ def trained(files, tmp_path_factory):
     return out
 
 
-@pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Runs the command in this process and an empty folder; gives exit status, stdout and stderr."""
+@pytest.fixture(autouse=True)
+def somewhere(monkeypatch, tmp_path):
+    """The command writes into the working folder."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*argv):
-        try:
-            status = main([str(text) for text in argv])
-        except SystemExit as end:
-            status = end.code
-        return status, *capsys.readouterr()
-
-    return call
 
 
 def graph_of(files):

@@ -49,20 +49,6 @@ def one_thread():
 
 
 @pytest.fixture
-def run(capsys):
-    """Runs the command in this process; gives exit status, stdout and stderr."""
-
-    def call(*argv):
-        try:
-            status = main([str(text) for text in argv])
-        except SystemExit as end:
-            status = end.code
-        return status, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
 def plain_picture(monkeypatch):
     """Writes an empty file instead of the picture, which takes most of the time of a small run."""
     monkeypatch.setattr("seegera_fast.command.train.save_picture", lambda file, **content: None)
