@@ -108,6 +108,10 @@ class TrainingFailure(RuntimeError):
         self.epoch = epoch
         self.term = term
 
+    def __reduce__(self) -> tuple[type[TrainingFailure], tuple[int, str]]:
+        # Pickled for the other processes of a run, which raise it too.
+        return type(self), (self.epoch, self.term)
+
 
 @dataclass(frozen=True)
 class Validation:

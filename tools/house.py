@@ -43,6 +43,7 @@ LAYERS = (
         "seeds",
         "sampling",
         "costs",
+        "distributed",
     ),
     ("support", "version"),
 )
