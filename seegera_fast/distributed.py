@@ -50,6 +50,12 @@ class Processes:
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
 
+    @classmethod
+    def launched(cls) -> Processes:
+        """Those that torchrun or a batch system has started, by the environment, whether they are connected or not."""
+        rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+        return cls(int(rank), int(size)) if rank.isdecimal() and size.isdecimal() else cls()
+
     @property
     def first(self) -> bool:
         """Whether this process is the one that writes files and shows progress."""
@@ -192,7 +198,11 @@ class Processes:
                 if name not in found[0] or name not in other or found[0][name] != other[name]
             ]
             if differing:
-                raise ValueError(f"process {rank} is about to do another run, which differs in {', '.join(differing)}")
+                error = ValueError(
+                    f"process {rank} is about to do another run, which differs in {', '.join(differing)}"
+                )
+                error.of_rank = 0
+                raise error
 
 
 def rank_of_error(error: BaseException) -> int | None:
@@ -200,47 +210,59 @@ def rank_of_error(error: BaseException) -> int | None:
     return getattr(error, "of_rank", None)
 
 
-def expected_size() -> int:
-    """How many processes a launcher such as torchrun has started, by the environment; 1: none did."""
-    found = os.environ.get("WORLD_SIZE", "1")
-    return int(found) if "RANK" in os.environ and found.isdecimal() else 1
+def by_torchrun() -> bool:
+    """Whether torchrun has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def local_rank() -> int:
+    """The number of this process among those of its machine."""
+    found = os.environ.get("LOCAL_RANK", "")
+    return int(found) if found.isdecimal() else Processes.launched().rank
 
 
 @contextmanager
-def initialised(device: torch.device) -> Iterator[Processes]:
-    """In the block, the processes that torchrun has started are connected, if there are several.
+def connected(device: torch.device) -> Iterator[Processes]:
+    """In the block, the processes that were launched are connected, if there are several.
 
     Args:
-        device: the device of this process: NCCL serves a GPU, gloo the CPU.
+        device: the device of this process; NCCL serves a GPU, gloo the CPU.
 
     Raises:
-        OSError: a process can't be reached.
+        ProcessLost: they did not find each other.
     """
-    if expected_size() == 1 or Processes.current().size > 1:
+    if Processes.launched().size == 1 or Processes.current().size > 1:
         yield Processes.current()
         return
     if not dist.is_available():
-        raise ValueError(f"WORLD_SIZE: got {expected_size()}, want 1: this build of torch lacks torch.distributed")
+        raise ProcessLost("torch.distributed: this build of torch lacks it; want one process")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
-    except (dist.DistError, RuntimeError, ValueError) as error:
-        raise ProcessLost(f"torch.distributed: the processes did not find each other ({error})") from error
+    except (RuntimeError, ValueError) as error:
+        raise ProcessLost(f"the processes of the run did not find each other ({_reason(error)})") from error
     try:
         yield Processes.current()
-    finally:
-        dist.destroy_process_group()
+    except BaseException:
+        # NCCL would wait for the others. The process is about to end.
+        if device.type != "cuda":
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()
 
 
 def _exchange(function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
     try:
         function(*arguments, **options)
     except RuntimeError as error:
-        reason = cut(str(error).partition("\n")[0])
         raise ProcessLost(
-            f"another process of the run has ended or does not answer; its own message says why ({reason})"
+            f"another process of the run has ended or does not answer; its own message says why ({_reason(error)})"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    return cut(str(error).partition("\n")[0])
 
 
 def _exchanged_on(device: torch.device) -> torch.device:

@@ -8,7 +8,7 @@ import ranks
 import torch
 
 import seegera_fast as sf
-from seegera_fast.distributed import Processes, ProcessLost, expected_size, rank_of_error
+from seegera_fast.distributed import Processes, ProcessLost, rank_of_error
 from seegera_fast.support.atomic import Unwritable
 from seegera_fast.training import TrainingFailure
 
@@ -130,7 +130,7 @@ def test_an_error_of_one_process_is_raised_by_all():
     kinds = [KeyError, RuntimeError, ValueError, TrainingFailure, OSError, Unwritable, ValueError]
     assert [kind for kind, *_ in first[0]] == kinds
     assert [kind for kind, *_ in second[0]] == [KeyError, Unpicklable, *kinds[2:]]
-    assert [rank for _, _, rank, _ in first[0]] == [rank for _, _, rank, _ in second[0]] == [1, 1, 0, 1, 0, 1, None]
+    assert [rank for _, _, rank, _ in first[0]] == [rank for _, _, rank, _ in second[0]] == [1, 1, 0, 1, 0, 1, 0]
     messages = [message for _, message, *_ in first[0]]
     assert messages[1] == "Unpicklable: 1 and 2"
     assert messages[2] == second[0][2][1] == "of 0"
@@ -164,11 +164,12 @@ def test_a_process_that_is_killed_ends_the_others():
 def test_number_of_processes_by_the_environment(monkeypatch):
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    assert expected_size() == 1
+    assert Processes.launched() == Processes()
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert expected_size() == 1
-    monkeypatch.setenv("RANK", "0")
-    assert expected_size() == 4
+    assert Processes.launched() == Processes()
+    monkeypatch.setenv("RANK", "3")
+    assert Processes.launched() == Processes(3, 4)
+    assert Processes.current() == Processes()
 
 
 def seeds(rank):

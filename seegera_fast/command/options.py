@@ -23,7 +23,7 @@ from .table_options import TABLE_OPTIONS, add_table_options, given_table_options
 
 PROGRAM = "seegera-fast"
 # Exit statuses.
-BAD_INPUT, FAILED_TRAINING, UNFINISHED, IN_USE, UNWRITTEN, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 5, 6, 130, 141
+BAD_INPUT, FAILED_TRAINING, UNFINISHED, IN_USE, UNWRITTEN, LOST, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 5, 6, 7, 130, 141
 
 # The options that set a field of a run, by the field's name.
 OPTION_OF_FIELD = {
