@@ -14,13 +14,14 @@ from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost
 from .entries import to_coo
 from .labels import class_labels, names_digest, node_names
 from .labels import feature_names as names_of_features
+from .partition import Partitioned
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
 from .tables import FromTable
 
 
-class Graph(Keeping, FromTable):
+class Graph(Keeping, FromTable, Partitioned):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
@@ -51,6 +52,7 @@ class Graph(Keeping, FromTable):
             for the nodes of the first, 1 for those of the second, -1 for those without edges. Else None.
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
+        parts: int64 ``[n]`` on the CPU: the part of each node, see :meth:`with_parts`; None: no parts.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.

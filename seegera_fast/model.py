@@ -163,7 +163,12 @@ class SeeGera(Prediction, nn.Module):
         return copied
 
     def forward(
-        self, graph: Graph | None = None, *, seed: int | torch.Tensor | None = None, warmup: float | torch.Tensor = 1.0
+        self,
+        graph: Graph | None = None,
+        *,
+        seed: int | torch.Tensor | None = None,
+        warmup: float | torch.Tensor = 1.0,
+        whole: Graph | None = None,
     ) -> Output:
         """Draws psi and the embeddings, and computes the loss.
 
@@ -173,13 +178,17 @@ class SeeGera(Prediction, nn.Module):
             graph: a graph with the model's features and any nodes; None: the graph that the model was built with.
             seed: seed of all draws: an int, or an int64 tensor of one element. None: a new one at each call.
             warmup: factor t of the regularising terms, in [0, 1].
+            whole: the graph that ``graph`` is a part of, as a batch is. With scaling "sum" the terms are weighted so
+                that the bound of the part estimates that of the whole. No more non-edges are drawn than the part has.
+                None: ``graph`` is no part.
 
         Raises:
             TypeError, ValueError: a graph with other features, or with variant "independent" other nodes; "bernoulli"
                 with features outside [0, 1], too many negatives, or a seed or a factor of another kind or out of range.
         """
         graph = self._checked(graph)
-        check_targets(self.config, graph)
+        arguments.instance("whole", whole, Graph, optional=True)
+        check_targets(self.config, graph, whole)
         warmup = checks.rate("warmup", warmup)
         if seed is None:
             seed = self._next_seed_as_tensor() if torch.compiler.is_compiling() else self.next_seed()
@@ -201,7 +210,7 @@ class SeeGera(Prediction, nn.Module):
         z_links, decoded = self._decode(propagation, features, z_nodes, z_features, rate, decoder_seed)
         return bound(
             config,
-            Targets(graph.adjacency, features, features is not graph.features, visible_edges),
+            Targets(graph.adjacency, features, features is not graph.features, visible_edges, whole),
             [(z_nodes, nodes)] if feature_rows is None else [(z_nodes, nodes), (z_features, feature_rows)],
             z_links,
             decoded,
