@@ -120,6 +120,16 @@ class Processes:
         _exchange(dist.broadcast_object_list, made, src=0)
         return made[0]
 
+    def copy_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Copies the values of the process 0 into tensors of the same shapes in the others."""
+        if self.size == 1:
+            return
+        with torch.no_grad():
+            for tensor in tensors:
+                sent = tensor.detach().to(_exchanged_on(tensor.device))
+                _exchange(dist.broadcast, sent, src=0)
+                tensor.copy_(sent)
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """If the block raises an error in some process, all raise it at its end: that of the lowest rank.
