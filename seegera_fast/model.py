@@ -19,7 +19,7 @@ from .calibration import Calibration
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
-from .graph import Graph
+from .graph import Graph, check_graph
 from .masking import mask_features, mask_structure
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound, check_targets
@@ -71,7 +71,7 @@ class SeeGera(Prediction, nn.Module):
     @lasting
     def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
         super().__init__()
-        checks.graph(graph)
+        check_graph(graph)
         if config is not None and not isinstance(config, SeeGeraConfig):
             raise TypeError(f"config: got {checks.shown(config)}, want a seegera_fast.SeeGeraConfig")
         if isinstance(seed, torch.Tensor):
@@ -144,7 +144,7 @@ class SeeGera(Prediction, nn.Module):
             if graph is None:
                 raise ValueError("graph: got none, and the model was loaded without one")
         elif graph is not self._graph:
-            checks.graph(graph)
+            check_graph(graph)
             self._check_names(graph)
             if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
                 raise ValueError(
@@ -406,7 +406,7 @@ class SeeGera(Prediction, nn.Module):
         """
         path = arguments.path("path", path)
         if graph is not None:
-            checks.graph(graph)
+            check_graph(graph)
         device = arguments.device("device", device)
         try:
             file = tensor_file.read(pathlib.Path(path))
