@@ -153,7 +153,7 @@ class PartBatches:
 
     def __init__(self, graph: Graph, batches: Batches, processes: int = 1) -> None:
         part = batches.part_of(graph)
-        self.graph = graph
+        self.graph, self._lean = graph, _without_names(graph)
         self.parts = int(part.max()) + 1
         self.per_batch, self.per_step = batches.per_batch, batches.per_step or processes
         # The nodes part by part; those of part p are at starts[p] to starts[p + 1] - 1.
@@ -188,7 +188,7 @@ class PartBatches:
         return order[number * self.per_batch : (number + 1) * self.per_batch]
 
     def _batch(self, seed: int, epoch: int, number: int, parts: list[int]) -> Batch:
-        return _batch(seed, epoch, number, self.graph.subgraph(self.nodes(parts)), self.graph)
+        return _batch(seed, epoch, number, self._lean.subgraph(self.nodes(parts)), self.graph)
 
 
 class LoadedBatches:
@@ -202,7 +202,8 @@ class LoadedBatches:
     """
 
     def __init__(self, graph: Graph, loader: Iterable[Any], numbered: bool, processes: int = 1) -> None:
-        self.graph, self.loader, self.numbered, self.per_step = graph, loader, numbered, processes
+        self.graph, self._lean = graph, _without_names(graph)
+        self.loader, self.numbered, self.per_step = loader, numbered, processes
         self.count = self.steps_per_epoch = None
         if hasattr(loader, "__len__"):
             self.count = len(loader)
@@ -232,7 +233,7 @@ class LoadedBatches:
                 return self._numbered(data, numbers)
             if self.numbered:
                 raise ValueError(
-                    "data: has no n_id, want the numbers of its nodes in the graph, from which the task takes the links "
+                    "data: has no n_id, want the numbers of its nodes in the graph, by which the task finds the links "
                     "and features that are not held out"
                 )
             weighted = self.graph.weights is not None
@@ -247,7 +248,7 @@ class LoadedBatches:
         width = getattr(getattr(data, "x", None), "shape", (0, self.graph.num_features))[1:]
         if tuple(width) not in ((), (self.graph.num_features,)):
             raise ValueError(self._other_features(width[0]))
-        return self.graph.subgraph(arguments.integers("n_id", numbers, self.graph.device, self.graph.num_nodes))
+        return self._lean.subgraph(arguments.integers("n_id", numbers, self.graph.device, self.graph.num_nodes))
 
     def _other_features(self, got: int) -> str:
         return f"data: has {got} features, want {self.graph.num_features}, as the graph that the model was built with"
@@ -263,6 +264,14 @@ class LoadedBatches:
 
     def _batch(self, seed: int, epoch: int, number: int, data: Any) -> Batch:
         return _batch(seed, epoch, number, self.graph_of(data), self.graph)
+
+
+def _without_names(graph: Graph) -> Graph:
+    """The graph with what a step reads, so that nothing else is made for each batch."""
+    lean = graph._copy()
+    lean.nodes = lean.labels = lean.sides = lean.edge_times = lean.feature_names = None
+    lean.masks = {}
+    return lean
 
 
 Source = WholeGraph | PartBatches | LoadedBatches

@@ -6,10 +6,10 @@ from itertools import zip_longest
 
 import torch
 
-from . import checks
 from .config import SeeGeraConfig
 from .convert import FLOATING
 from .graph import Graph
+from .graph import check_graph as require_graph
 from .prediction import Prediction
 from .sparse_matrix import SparseMatrix
 from .support import arguments
@@ -39,7 +39,7 @@ def check_graph(model: Prediction, graph: Graph) -> None:
         TypeError: not a Graph.
         ValueError: other features, or other nodes where the model knows its nodes one by one.
     """
-    checks.graph(graph)
+    require_graph(graph)
     _check_feature_names(model, graph)
     if graph.num_features != model.num_features:
         raise ValueError(

@@ -18,7 +18,7 @@ from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
 from .distributed import Processes
-from .graph import Graph
+from .graph import Graph, check_graph
 from .masking import mask_features, mask_structure
 from .model_file import ModelHeader
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
@@ -39,6 +39,8 @@ class SeeGera(Prediction, nn.Module):
         graph: the graph that sets the sizes, and the default graph of the methods below.
         config: the configuration; None: the defaults.
         seed: seed of the initial weights, and of the draws in calls without a seed.
+        prepare: True: what steps on the whole graph need is computed now; False: at its first use, as is better where
+            the model is trained in batches.
         options: fields of :class:`SeeGeraConfig`; they override those of ``config``.
 
     Attributes:
@@ -69,14 +71,23 @@ class SeeGera(Prediction, nn.Module):
     """
 
     @lasting
-    def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        config: SeeGeraConfig | None = None,
+        *,
+        seed: int = 0,
+        prepare: bool = True,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        checks.graph(graph)
+        check_graph(graph)
         if config is not None and not isinstance(config, SeeGeraConfig):
             raise TypeError(f"config: got {checks.shown(config)}, want a seegera_fast.SeeGeraConfig")
         if isinstance(seed, torch.Tensor):
             raise TypeError("seed: got a tensor, want an int")
         seed = checks.seed(seed, None)
+        prepare = arguments.flag("prepare", prepare)
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         config = replace(config or SeeGeraConfig(), **options)
         self._begin(model_file.header_of(config, seed, graph))
@@ -85,7 +96,8 @@ class SeeGera(Prediction, nn.Module):
         # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
         self._build(torch.Generator("cpu").manual_seed(seed))
         self.to(device=graph.device, dtype=graph.dtype)
-        self._prepare(graph)
+        if prepare:
+            self._prepare(graph)
 
     def _prepare(self, graph: Graph) -> None:
         """Computes what the graph keeps for the steps, so that torch.compile finds it there in its first one."""
@@ -381,7 +393,7 @@ class SeeGera(Prediction, nn.Module):
         """
         path = arguments.path("path", path)
         if graph is not None:
-            checks.graph(graph)
+            check_graph(graph)
         device = arguments.device("device", device)
         try:
             file = tensor_file.read(pathlib.Path(path))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .batches import Source, WholeGraph, check_batches
+from .batches import Source, WholeGraph
 from .checkpoint import Checkpoint, fingerprint
 from .checkpoint_file import Best, Course, State, adam_state, restore_adam
 from .distributed import Processes
