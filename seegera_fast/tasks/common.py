@@ -10,6 +10,7 @@ from .. import checks
 from ..batches import check_batches, source_of
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
+from ..distributed import Processes
 from ..graph import Graph, check_graph
 from ..model import SeeGera
 from ..support.hints import nearest
@@ -68,12 +69,15 @@ def run(
     seed, progress = checks.whole("seed", seed, least=None), checks.flag("progress", progress)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint: got {checks.shown(checkpoint)}, want a seegera_fast.Checkpoint")
-    settings = resolve(task, graph, preset, variant, given, arguments=arguments)
-    check_batches(batches, settings.model)
-    whole = graph
-    graph = normalized(graph, settings.task["normalize_features"])
-    with phase("splitting the graph", show=progress):
-        held_out = task.split(graph, seed, **arguments)
+    processes = Processes.current()
+    progress = progress and processes.first
+    with processes.together():
+        settings = resolve(task, graph, preset, variant, given, arguments=arguments)
+        check_batches(batches, settings.model)
+        whole = graph
+        graph = normalized(graph, settings.task["normalize_features"])
+        with phase("splitting the graph", show=progress):
+            held_out = task.split(graph, seed, **arguments)
     with phase("cutting the graph into parts", show=progress and batches is not None):
         # Of a loader, only what names its nodes has the links and features that are trained on.
         source = source_of(held_out.graph, batches, numbered=held_out.graph is not whole)
@@ -105,7 +109,9 @@ def run(
     )
     with phase("scoring", show=progress):
         # Weights and seed are those of the best epoch, so its validation scores come out again.
-        final = {**scores(training.best_epoch, "valid", "test"), **task.finish(scored(training.best_epoch))}
+        best = training.best_epoch
+        final = processes.broadcast(lambda: {**scores(best, "valid", "test"), **task.finish(scored(best))})
+        model.calibration = processes.broadcast(lambda: model.calibration)
     return task.result(
         **{entry.name: getattr(training, entry.name) for entry in fields(Training)},
         model=model,
