@@ -1,6 +1,6 @@
 """Two processes against one, and a run on many ranks on paper: sections of bench/scale.py.
 
-    python bench/scale_processes.py 300000 3000000 128     one process, or one of those that torchrun starts
+python bench/scale_processes.py 300000 3000000 128     one process, or one of those that torchrun starts
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def ranks(record: Record, nodes: int, edges: int, width: int = 128) -> None:
     record.row(work, "s, floor of a batch, mean", float(seconds.mean()))
     for count in RANKS:
         slowest = seconds[: len(seconds) // count * count].reshape(-1, count).max(axis=1)
-        record.row(work, f"largest batch of a step over the mean, {count} ranks", float(slowest.mean() / seconds.mean()))
+        record.row(
+            work, f"largest batch of a step over the mean, {count} ranks", float(slowest.mean() / seconds.mean())
+        )
         for network in NETWORKS:
             exchange = reduce_seconds(parameters, count, network)
             total = PAPER_BATCHES / count * (float(slowest.mean()) + exchange)

@@ -99,7 +99,9 @@ class Batches:
         given = self.parts
         if given is None and graph.parts is None:
             raise ValueError("parts: got None and a graph without parts, want a number of parts, or the parts")
-        if given is None or (isinstance(given, int) and graph.parts is not None and int(graph.parts.max()) + 1 == given):
+        if given is None or (
+            isinstance(given, int) and graph.parts is not None and int(graph.parts.max()) + 1 == given
+        ):
             return graph.parts
         return given
 

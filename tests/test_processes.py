@@ -1,5 +1,8 @@
 """Training in several processes: the same run as in one, and all of them end together."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 import ranks
@@ -9,6 +12,7 @@ import torch
 import seegera_fast as sf
 from seegera_fast.batches import source_of
 from seegera_fast.distributed import Processes
+from seegera_fast.objective import Output
 from seegera_fast.steps import run_epoch
 
 FIELDS = {"embedding_dim": 4, "hidden_dim": 6, "negatives": "edges", "progress": False}
@@ -103,3 +107,136 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_from_a_checkpoint(tmp
     assert_close_runs(first, trained(0))
     # The other process may take over what two have begun.
     assert_close_runs(trained(0, sf.Checkpoint(tmp_path / "half.safetensors", resume=True)), first)
+
+
+def message_of(work):
+    """The kind and the message of the error that a call raises."""
+    try:
+        work()
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return None
+
+
+def differing(rank):
+    """What processes are told that were given different things, each in turn; and that they can go on after it."""
+
+    def run(graph=None, given=None, **options):
+        graph = make_graph() if graph is None else graph
+        fields = {**FIELDS, "epochs": 1, **options}
+        return message_of(lambda: sf.tasks.link_prediction(graph, batches=given or batches(), **fields))
+
+    parts = torch.arange(48) % 6
+    other = make_graph()
+    other.features.values[0] += rank
+    found = {
+        "seed": run(seed=rank),
+        "field": run(learning_rate=0.1 * (1 + rank)),
+        "epochs": run(epochs=1 + rank),
+        "graph": run(graph=other),
+        "parts": run(given=batches(parts=parts.roll(rank))),
+        "a number and parts": run(given=batches(parts=6 if rank else parts)),
+        "steps": run(given=batches(per_step=2 * (1 + rank))),
+        "a field of one": run(dropout=-1.0 if rank else 0.0),
+    }
+    return found, run()
+
+
+def test_different_runs_are_refused_before_the_first_step():
+    (first, after), (second, _) = ranks.values(ranks.run(differing))
+    assert first == second
+    assert after is None
+    for name, parts in {
+        "seed": ["seed (process 0: 0, process 1: 1)", "seed of the weights"],
+        "field": ["learning_rate (process 0: 0.1, process 1: 0.2)"],
+        "epochs": ["epochs (process 0: 1, process 1: 2)"],
+        "graph": ["differs in features (process 0: "],
+        "parts": ["differs in parts (process 0: "],
+        "a number and parts": ["differs in parts (process 0: ", "process 1: 6)"],
+        "steps": ["differs in per_step (process 0: 2, process 1: 4)"],
+        "a field of one": ["dropout: got -1"],
+    }.items():
+        kind, message = first[name]
+        assert kind == "ValueError", name
+        for part in parts:
+            assert part in message, name
+
+
+def refused(rank):
+    def run(given, graph=None):
+        fields = {**FIELDS, "epochs": 1}
+        return message_of(lambda: sf.tasks.link_prediction(graph or make_graph(), batches=given, **fields))
+
+    return [run(batches(per_step=3)), run(None), run(batches(per_batch=6)), run(iter([])), run(batches(per_step=4))]
+
+
+def test_batches_that_processes_cannot_share_are_refused():
+    first, second = ranks.values(ranks.run(refused))
+    assert first == second
+    steps, whole, few, loader, fine = first
+    assert steps == (
+        "ValueError",
+        "per_step: got 3 in a run of 2 processes, want a multiple of 2, so that each takes as many batches of a step",
+    )
+    assert whole[0] == "ValueError"
+    assert "batches: got None in a run of 2 processes, want seegera_fast.Batches" in whole[1]
+    assert few == ("ValueError", "batches: got 1 an epoch in a run of 2 processes, want one for each")
+    assert loader[0] == "TypeError"
+    assert fine is None
+
+
+def test_processes_of_torchrun_that_are_not_connected_are_refused(monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(
+        ValueError, match=r"torchrun has started 2, and they are not connected; call torch\.distributed"
+    ):
+        sf.tasks.embed(make_graph(), epochs=1, batches=batches(), **FIELDS)
+
+
+def ended(rank):
+    """How runs end that something happens to in one of the processes."""
+    outcomes = {}
+    forward = sf.SeeGera.forward
+
+    def with_forward(change, **options):
+        """A run whose forward pass in the process 1, in the third epoch, is changed."""
+        seen = []
+
+        def changed(model, *arguments, **given):
+            seen.append(given["seed"])
+            output = forward(model, *arguments, **given)
+            # Three steps of an epoch, one batch in each.
+            return change(output) if rank == 1 and len(seen) == 8 else output
+
+        sf.SeeGera.forward = changed
+        try:
+            return trained(rank, **options)["history"]
+        finally:
+            sf.SeeGera.forward = forward
+
+    def not_finite(output):
+        return Output(output.loss * float("nan"), output.samples)
+
+    def fails(output):
+        raise MemoryError("no memory")
+
+    def signalled(output):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return output
+
+    outcomes["nan"] = message_of(lambda: with_forward(not_finite))
+    outcomes["error"] = message_of(lambda: with_forward(fails))
+    outcomes["signal"] = len(with_forward(signalled))
+    outcomes["early"] = len(trained(rank, epochs=40, learning_rate=0.3, patience=2)["history"])
+    return outcomes
+
+
+def test_processes_end_together():
+    first, second = ranks.values(ranks.run(ended))
+    assert first == second
+    assert first["nan"][0] == "TrainingFailure"
+    assert "epoch 3: loss became NaN" in first["nan"][1]
+    assert first["error"] == ("MemoryError", "no memory")
+    assert first["signal"] == 3
+    assert 3 < first["early"] < 40
