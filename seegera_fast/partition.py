@@ -241,7 +241,7 @@ def check_partition(part: torch.Tensor, adjacency: SparseMatrix) -> PartSizes:
         if len(empty):
             first = ", ".join(map(str, empty[:5].tolist())) + (", ..." if len(empty) > 5 else "")
             raise ValueError(
-                f"parts: {len(empty)} of {len(counts)} have no {name} of their own (part {first}), want fewer parts, "
+                f"parts: {len(empty)} of {len(counts)} have no {name} inside (part {first}), want fewer parts, "
                 "or others"
             )
     return sizes
