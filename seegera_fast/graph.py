@@ -51,6 +51,7 @@ class Graph(Keeping, FromTable):
             for the nodes of the first, 1 for those of the second, -1 for those without edges. Else None.
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
+        data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
@@ -70,6 +71,7 @@ class Graph(Keeping, FromTable):
 
     # Why there are no labels, for a message.
     unlabelled: str | None = None
+    data_set: str | None = None
 
     @lasting
     def __init__(

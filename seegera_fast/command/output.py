@@ -38,6 +38,7 @@ class OutputFolder:
         path: the folder; missing parent folders are made too.
 
     Attributes:
+        written: the names of all files that were written, to this folder or to another.
         refused: for each call of :meth:`write` whose files the folder could not take: why, their names, and the folder
             that they are in instead (None: no other folder could take them).
 
@@ -47,6 +48,7 @@ class OutputFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.written: list[str] = []
         self.refused: list[tuple[Unwritable, tuple[str, ...], Path | None]] = []
         self._made: list[Path] = []
         self._lock: Lock | None = None
@@ -95,6 +97,7 @@ class OutputFolder:
         except Unwritable as error:
             earlier = [folder for _, _, folder in self.refused if folder is not None]
             self.refused.append((error, tuple(files), _write_elsewhere(self.path.name, files, earlier)))
+        self.written += files
 
     def _remove_made(self) -> None:
         for folder in reversed(self._made):
@@ -163,12 +166,9 @@ def write_table(file: IO[bytes], columns: Mapping[str, np.ndarray], suffix: str)
         write_parquet(file, columns)
         return
     file.write(",".join(map(_field, columns)).encode() + b"\n")
-    kinds = [column.dtype.kind for column in columns.values()]
-    row = ",".join("%.9g" if kind == "f" else "%s" for kind in kinds) + "\n"
-    values = [
-        map(_field, column.tolist()) if kind == "O" else column.tolist()
-        for kind, column in zip(kinds, columns.values(), strict=True)
-    ]
+    # So many digits give a float32 or a float64 back.
+    row = ",".join({"f4": "%.9g", "f8": "%.17g"}.get(column.dtype.str[1:], "%s") for column in columns.values()) + "\n"
+    values = [map(_field, column.tolist()) if column.dtype.kind == "O" else column.tolist() for column in columns.values()]
     for fields in zip(*values, strict=True):
         file.write((row % fields).encode())
 
