@@ -12,7 +12,7 @@ import torch
 from . import networks, pyg
 from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost_edges
 from .entries import to_coo
-from .labels import class_labels, node_names
+from .labels import class_labels, names_digest, node_names
 from .labels import feature_names as names_of_features
 from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
 from .support import arguments
@@ -269,6 +269,11 @@ class Graph(Keeping, FromTable):
     @property
     def num_nodes(self) -> int:
         return self.adjacency.shape[0]
+
+    @kept
+    def node_digest(self) -> str | None:
+        """A digest of the nodes' names in their order; None: they have no names."""
+        return None if self.nodes is None else names_digest(self.nodes)
 
     @property
     def num_features(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import torch
 from .support.arguments import array, shown
 
 UNKNOWN = -1
+# So many names are in memory once more while their digest is computed.
+_AT_ONCE = 1 << 16
 
 
 def class_labels(labels: Any, num_nodes: int) -> tuple[torch.Tensor | None, tuple[str, ...] | None]:
@@ -71,6 +75,15 @@ def node_names(nodes: Any, num_nodes: int) -> np.ndarray | None:
         different, counts = np.unique(found, return_counts=True)
         raise ValueError(f"nodes: got the name {shown(different[counts > 1].tolist()[0])} twice, want different names")
     return found if words else found.astype(np.int64)
+
+
+def names_digest(names: np.ndarray) -> str:
+    """SHA-256 of names as :func:`node_names` returns them, in hexadecimal."""
+    digest = hashlib.sha256()
+    for begin in range(0, len(names), _AT_ONCE):
+        # JSON tells apart integers and strings, and where a string ends.
+        digest.update(json.dumps(names[begin : begin + _AT_ONCE].tolist()).encode())
+    return digest.hexdigest()
 
 
 def feature_names(names: Any, num_features: int) -> np.ndarray | None:

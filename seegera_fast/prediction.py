@@ -60,6 +60,8 @@ class Prediction:
     # Also of models that earlier versions have pickled.
     calibration: Calibration | None = None
     feature_names: tuple[str, ...] | None = None
+    identity_features: bool = False
+    node_digest: str | None = None
     num_nodes: int
     num_features: int
 
@@ -126,7 +128,8 @@ class Prediction:
         """
         if draws is not None:
             draws = arguments.whole("draws", draws, least=2, most=arguments.MOST_DRAWS, wanted="an int or None")
-        pairs = arguments.integers("pairs", pairs, self.node_mean.first.weight.device, self.num_nodes)
+        graph = self._checked(graph)
+        pairs = arguments.integers("pairs", pairs, graph.device, graph.num_nodes)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
         probability = self._probability(calibrated)
@@ -221,10 +224,10 @@ class Prediction:
         graph = self._checked(graph)
         arguments.instance("known", known, Graph, optional=True)
         known = graph if known is None else known.to(graph.device, graph.dtype)
-        if known.num_nodes != self.num_nodes:
-            raise ValueError(f"known: has {known.num_nodes} nodes, want {self.num_nodes}, those of the model")
+        n = graph.num_nodes
+        if known.num_nodes != n:
+            raise ValueError(f"known: has {known.num_nodes} nodes, want {n}, those of graph")
         per_node = arguments.flag("per_node", per_node)
-        n = self.num_nodes
         k = arguments.whole("k", k, least=1, most=n - 1 if per_node else n * (n - 1) // 2)
         if nodes is not None:
             nodes = arguments.integers("nodes", nodes, graph.device, n)
@@ -262,7 +265,7 @@ class Prediction:
             TypeError, ValueError: the model has no feature side; ``rows`` or ``cols`` are not integers or out of range.
         """
         graph, seed = self._to_reconstruct(graph, seed)
-        rows = arguments.integers("rows", rows, graph.device, self.num_nodes)
+        rows = arguments.integers("rows", rows, graph.device, graph.num_nodes)
         cols = arguments.integers("cols", cols, graph.device, self.num_features)
         if rows.ndim != 1 or rows.shape != cols.shape:
             raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
@@ -304,8 +307,8 @@ class Prediction:
         graph, seed = self._to_reconstruct(graph, seed)
         k = arguments.whole("k", k, least=1, most=self.num_features)
         if nodes is None:
-            nodes = torch.arange(self.num_nodes, device=graph.device)
-        nodes = arguments.integers("nodes", nodes, graph.device, self.num_nodes)
+            nodes = torch.arange(graph.num_nodes, device=graph.device)
+        nodes = arguments.integers("nodes", nodes, graph.device, graph.num_nodes)
         if nodes.ndim != 1:
             raise ValueError(f"nodes: got shape {tuple(nodes.shape)}, want [m]")
         with torch.no_grad():

@@ -169,7 +169,7 @@ def test_save_and_load(tmp_path):
     assert torch.equal(without.embed(graph), model.embed())
     with pytest.raises(ValueError, match="loaded without one"):
         without.embed()
-    with pytest.raises(ValueError, match="graph: has 15 nodes and 6 features, want 14 and 6"):
+    with pytest.raises(ValueError, match="graph: has 15 nodes, want 14, those of the model"):
         sf.SeeGera.load(tmp_path / "model.safetensors", small_graph(nodes=15))
     (tmp_path / "other.safetensors").write_bytes(b"not such a file")
     with pytest.raises(ValueError, match="not a safetensors file"):

@@ -22,7 +22,7 @@ LAYERS = (
     ("experiments", "estimator"),
     ("tasks",),
     ("training", "checkpoint", "checkpoint_file"),
-    ("model", "prediction", "model_file", "capture"),
+    ("model", "prediction", "model_file", "matching", "capture"),
     ("nn", "objective", "scores", "calibration", "masking", "config"),
     ("datasets", "environment"),
     ("ops",),
