@@ -70,7 +70,11 @@ def add_links(commands: Any) -> Parser:
     links.add_argument(
         "--whole", action="store_true", help="the most probable links of the whole graph, not of each node"
     )
-    links.add_argument("--bipartite", action="store_true", help="only links across the two sides of a bipartite graph")
+    links.add_argument(
+        "--bipartite",
+        action=argparse.BooleanOptionalAction,
+        help="only links across the two sides of a bipartite graph. Default: as in training",
+    )
     links.add_argument(
         "--draws",
         type=_read_draws,

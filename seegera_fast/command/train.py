@@ -64,6 +64,7 @@ from .output import (
 )
 from .report_page import report_page
 from .suggestions import printed, say_if_plain, suggested_links
+from .table_options import given_table_options
 
 # So many links of the whole graph are suggested, of graphs of so many nodes at most: a minute on two cores.
 SUGGESTED, MOST_NODES = 100, 50_000
@@ -277,9 +278,7 @@ def _write_pages(
         classes=graph.classes,
     )
     page = report_page(heading, task, graph, result, drawing, links, content)
-    folder.write(
-        {PICTURE: lambda file: file.write(picture.getvalue()), REPORT: lambda file: file.write(page.encode())}
-    )
+    folder.write({PICTURE: lambda file: file.write(picture.getvalue()), REPORT: lambda file: file.write(page.encode())})
 
 
 def _print_files(folder: OutputFolder) -> None:
@@ -336,6 +335,7 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
                 for key in ("edges", "features", "labels")
                 if not options.data and getattr(options, key)
             },
+            "tables": {} if options.data else given_table_options(options),
             "nodes": graph.num_nodes,
             "edges": graph.num_edges,
             "weighted": options.weighted,

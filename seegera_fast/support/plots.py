@@ -281,9 +281,7 @@ def _draw_lines(axes: Any, history: Sequence[Mapping[str, Any]], names: Mapping[
             axes.plot(epochs, values, style, color=colour, linewidth=1.5, marker=marker, markersize=3, label=name)
 
 
-def _draw_embedding(
-    axes: Any, drawing: Drawing, labels: np.ndarray | None, names: Sequence[str] | None
-) -> None:
+def _draw_embedding(axes: Any, drawing: Drawing, labels: np.ndarray | None, names: Sequence[str] | None) -> None:
     nodes, points = drawing.nodes, drawing.points
     classes = np.zeros(len(nodes), np.int64) if labels is None else labels[nodes]
     size = float(np.clip(20000 / max(len(nodes), 1), 7, 60))

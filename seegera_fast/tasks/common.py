@@ -71,6 +71,7 @@ def run(
     with phase("splitting the graph", show=progress):
         held_out = task.split(graph, seed, **arguments)
     model = SeeGera(held_out.graph, settings.model, seed=seed)
+    model.normalize_features = settings.task["normalize_features"]
 
     def scored(epoch: int) -> Scored:
         return Scored(model, graph, held_out.split, seed, settings.config, epoch)
