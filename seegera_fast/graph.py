@@ -56,6 +56,7 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
             Else None.
         parts: int64 ``[n]`` on the CPU: the part of each node, see :meth:`with_parts`; None: no parts.
         node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
+        data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
@@ -75,6 +76,7 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
 
     # Why there are no labels, for a message.
     unlabelled: str | None = None
+    data_set: str | None = None
 
     @lasting
     def __init__(
