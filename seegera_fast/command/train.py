@@ -6,14 +6,17 @@ import argparse
 import io
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import tasks
+from ..batches import Batches
 from ..checkpoint import Checkpoint
+from ..distributed import Processes
 from ..environment import machine, versions
 from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
@@ -64,6 +67,7 @@ from .output import (
     write_array,
     write_table,
 )
+from .processes import processes_of
 from .report_page import report_page
 from .suggestions import printed, say_if_plain, suggested_links
 from .table_options import given_table_options
@@ -184,48 +188,91 @@ def _purpose(task: Task) -> str:
 
 
 def _train(options: argparse.Namespace) -> int:
+    with ExitStack() as stack, chosen_backend(options):
+        with processes_of(options) as processes:
+            with processes.together():
+                plan = _plan(options)
+                # One process writes. A data set is downloaded by that one, before the others read it.
+                folder = stack.enter_context(OutputFolder(plan.out)) if processes.first else None
+                graph = read_chosen_graph(options, options.weighted) if processes.first or not options.data else None
+            with processes.together():
+                graph = read_chosen_graph(options, options.weighted) if graph is None else graph
+            result, embedding = _trained(options, plan, graph)
+        if folder is None:
+            return INTERRUPTED if result.interrupted else 0
+        return _written(options, plan, folder, graph, result, embedding)
+
+
+class Plan(NamedTuple):
+    """What a run is to do, by its options, before anything is read."""
+
+    name: str
+    out: Path
+    checkpoint: Checkpoint
+    batches: Batches | None
+    fields: dict[str, Any]
+
+
+def _plan(options: argparse.Namespace) -> Plan:
     check_graph_options(options)
-    task = EVERY_TASK[options.task]
     if options.preset is not None:
-        presets.check("preset", options.preset, presets.names(task.name))
+        presets.check("preset", options.preset, presets.names(EVERY_TASK[options.task].name))
     name = options.data or name_of_table(options.edges)
-    shown = shown_name(name)
     fields, batches = _run_fields(options), chosen_batches(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     require_apart(options, [out / entry for entry in FILES])
-    with OutputFolder(out) as folder, chosen_backend(options):
-        graph = read_chosen_graph(options, options.weighted)
-        say(options, f"{shown}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}")
-        checkpoint = Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume)
-        _say_what_becomes_of(checkpoint, options)
-        result = getattr(tasks, task.name)(
-            graph,
-            options.preset,
-            options.variant,
-            options.seed,
-            progress=not options.quiet,
-            checkpoint=checkpoint,
-            batches=batches,
-            **fields,
-        )
-        whole = normalized(graph, result.fields["normalize_features"])
-        embedding = result.model.embed(whole).cpu().numpy()
-        content = _results(options, graph, name, result)
-        _write_model(folder, graph, result, embedding, content)
-        heading = f"SeeGera {options.variant} on {shown}: {task.title}, seed {options.seed}"
-        links, ended = None, result.interrupted
-        try:
-            links = _write_links(folder, options, whole, result)
-            _write_pages(folder, options, heading, graph, result, embedding, links, content)
-        except KeyboardInterrupt:
-            print(f"{PROGRAM}: interrupted after the training, before all files were made", file=sys.stderr)
-            ended = True
+    return Plan(name, out, Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume), batches, fields)
+
+
+def _trained(options: argparse.Namespace, plan: Plan, graph: Graph) -> tuple[TaskResult, np.ndarray]:
+    """Trains, in all processes. Returns the result and the embedding of the whole graph."""
+    task = EVERY_TASK[options.task]
+    shared = "" if Processes.current().size == 1 else f", in {Processes.current().size} processes"
+    say(
+        options,
+        f"{shown_name(plan.name)}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}{shared}",
+    )
+    _say_what_becomes_of(plan.checkpoint, options)
+    result = getattr(tasks, task.name)(
+        graph,
+        options.preset,
+        options.variant,
+        options.seed,
+        progress=not options.quiet,
+        checkpoint=plan.checkpoint,
+        batches=plan.batches,
+        **plan.fields,
+    )
+    whole = normalized(graph, result.fields["normalize_features"])
+    return result, result.model.embed(whole).cpu().numpy()
+
+
+def _written(
+    options: argparse.Namespace,
+    plan: Plan,
+    folder: OutputFolder,
+    graph: Graph,
+    result: TaskResult,
+    embedding: np.ndarray,
+) -> int:
+    """Writes and prints what was found. Returns the exit status."""
+    content = _results(options, graph, plan.name, result)
+    _write_model(folder, graph, result, embedding, content)
+    title = EVERY_TASK[options.task].title
+    heading = f"SeeGera {options.variant} on {shown_name(plan.name)}: {title}, seed {options.seed}"
+    links, ended = None, result.interrupted
+    try:
+        links = _write_links(folder, options, normalized(graph, result.fields["normalize_features"]), result)
+        _write_pages(folder, options, heading, graph, result, embedding, links, content)
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: interrupted after the training, before all files were made", file=sys.stderr)
+        ended = True
     print(heading)
     print(_train_table(content["scores"], result))
     if links is not None:
         print(f"most probable new links, of {len(links['node'])} in {LINKS}:\n{printed(links)}")
     _print_files(folder)
-    if result.interrupted and Path(checkpoint.path).exists():
+    if result.interrupted and Path(plan.checkpoint.path).exists():
         say(options, "the same command with --resume goes on")
     if folder.refused:
         return UNWRITTEN
