@@ -272,7 +272,8 @@ def _exchange(function: Callable[..., Any], *arguments: Any, **options: Any) -> 
 
 
 def _reason(error: Exception) -> str:
-    return cut(str(error).partition("\n")[0])
+    """The first sentence of torch's message, without the place in torch's sources before it."""
+    return cut(str(error).partition("\n")[0].rpartition("] ")[2].partition(". ")[0])
 
 
 def _exchanged_on(device: torch.device) -> torch.device:

@@ -14,6 +14,7 @@ import torch
 
 from .. import backends, datasets
 from ..batches import Batches
+from ..distributed import Processes
 from ..experiments.protocols import SPLIT_ARGUMENTS
 from ..graph import Graph
 from ..partition import METHODS
@@ -46,7 +47,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{PROGRAM}: error: {message}\n")
+        # Several processes of torchrun have the same options.
+        self.exit(BAD_INPUT, f"{PROGRAM}: error: {message}\n" if Processes.launched().first else None)
 
     def check_options(self, given: Iterable[str]) -> None:
         """Refuses an unknown option, naming similar ones, before a missing option is reported."""

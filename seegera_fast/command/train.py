@@ -198,9 +198,8 @@ def _train(options: argparse.Namespace) -> int:
             with processes.together():
                 graph = read_chosen_graph(options, options.weighted) if graph is None else graph
             result, embedding = _trained(options, plan, graph)
-        if folder is None:
-            return INTERRUPTED if result.interrupted else 0
-        return _written(options, plan, folder, graph, result, embedding)
+            # The others wait, since torchrun ends all processes once the first of them has ended with a failure.
+            return processes.broadcast(lambda: _written(options, plan, folder, graph, result, embedding))
 
 
 class Plan(NamedTuple):
