@@ -81,7 +81,7 @@ class Partitioned:
 
 def is_number(parts: Any) -> bool:
     """Whether an argument is a number of parts, not the part of each node."""
-    return np.ndim(parts) == 0 if not isinstance(parts, torch.Tensor) else False
+    return getattr(parts, "ndim", int(isinstance(parts, (list, tuple)))) == 0
 
 
 def partition(adjacency: SparseMatrix, parts: int, method: str = "auto") -> torch.Tensor:
