@@ -117,7 +117,7 @@ class Batches:
 
 def _check_per_batch(per_batch: int, parts: int) -> None:
     if per_batch > parts:
-        raise ValueError(f"per_batch: got {per_batch}, want at most {parts}, the number of parts")
+        raise ValueError(f"per_batch: got {arguments.shown(per_batch)}, want at most {parts}, the number of parts")
 
 
 def check_batches(batches: Any, config: SeeGeraConfig) -> None:
@@ -130,7 +130,9 @@ def check_batches(batches: Any, config: SeeGeraConfig) -> None:
     if batches is None:
         return
     if not isinstance(batches, Batches):
-        if isinstance(batches, (str, bytes, Mapping)) or not isinstance(batches, Iterable):
+        # Of what can be iterated, texts, mappings and arrays hold no Data.
+        array = isinstance(batches, torch.Tensor) or hasattr(batches, "shape") or hasattr(batches, "__array__")
+        if array or isinstance(batches, (str, bytes, Mapping)) or not isinstance(batches, Iterable):
             raise TypeError(
                 f"batches: got {arguments.shown(batches)}, want a seegera_fast.Batches, or a loader of Data"
             )

@@ -81,7 +81,7 @@ class Partitioned:
 
 def is_number(parts: Any) -> bool:
     """Whether an argument is a number of parts, not the part of each node."""
-    return np.ndim(parts) == 0 if not isinstance(parts, torch.Tensor) else False
+    return getattr(parts, "ndim", int(isinstance(parts, (list, tuple)))) == 0
 
 
 def partition(adjacency: SparseMatrix, parts: int, method: str = "auto") -> torch.Tensor:
@@ -135,7 +135,8 @@ def _streaming(rowptr: np.ndarray, col: np.ndarray, parts: int) -> np.ndarray:
     """
     linked = np.diff(rowptr) > 0
     part = np.full(len(linked), -1, dtype=np.int64)
-    capacity = max(-(-int(linked.sum()) // parts), int(SLACK * linked.sum() / parts))
+    # Without room for one more, no node could move to another part.
+    capacity = max(-(-int(linked.sum()) // parts) + 1, int(SLACK * linked.sum() / parts))
     free = np.full(parts, capacity)
     most = max(AT_ONCE // (parts + 1), 1)
     for turn in range(PASSES):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 from .. import checks
-from ..batches import check_batches, source_of
+from ..batches import Batches, check_batches, source_of
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..distributed import Processes
@@ -78,7 +79,8 @@ def run(
         graph = normalized(graph, settings.task["normalize_features"])
         with phase("splitting the graph", show=progress):
             held_out = task.split(graph, seed, **arguments)
-    with phase("cutting the graph into parts", show=progress and batches is not None):
+    cutting = phase("cutting the graph into parts", show=progress) if isinstance(batches, Batches) else nullcontext()
+    with cutting:
         # Of a loader, only what names its nodes has the links and features that are trained on.
         source = source_of(held_out.graph, batches, numbered=held_out.graph is not whole)
     model = SeeGera(held_out.graph, settings.model, seed=seed, prepare=batches is None)
