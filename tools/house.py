@@ -25,6 +25,7 @@ LAYERS = (
     ("model", "prediction", "model_file", "matching", "capture"),
     ("nn", "objective", "scores", "calibration", "masking", "config"),
     ("datasets", "environment"),
+    ("graph", "subgraph", "pyg", "networks", "tables", "labels"),
     ("ops",),
     ("kernels",),
     ("reference",),
@@ -32,13 +33,10 @@ LAYERS = (
     # What the kernels tell Python: layouts and costs.
     ("kernels.cpu", "kernels.triton.costs"),
     (
-        "graph",
-        "pyg",
-        "networks",
-        "tables",
         "sparse_matrix",
+        "sparse_rows",
+        "propagation",
         "convert",
-        "labels",
         "entries",
         "seeds",
         "sampling",
