@@ -22,7 +22,7 @@ LAYERS = (
     ("experiments", "estimator"),
     ("tasks",),
     ("training", "checkpoint", "checkpoint_file"),
-    ("model", "prediction", "model_file", "matching", "capture"),
+    ("model", "prediction", "model_file", "matching", "blocks", "capture"),
     ("nn", "objective", "scores", "calibration", "masking", "config"),
     ("datasets", "environment"),
     ("graph", "subgraph", "pyg", "networks", "tables", "labels"),
