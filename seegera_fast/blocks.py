@@ -15,10 +15,9 @@ import torch
 from . import backends, ops
 from .graph import Graph
 from .nn import Encoder
-from .propagation import PropagationRows
+from .row_ranges import PropagationRows, slice_rows
 from .seeds import Site, derive_seed
 from .sparse_matrix import SparseMatrix
-from .sparse_rows import slice_rows
 from .support import arguments
 from .support.atomic import written_aside
 from .support.mapped_array import mapped, write_header, write_values

@@ -14,7 +14,7 @@ from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost
 from .entries import to_coo
 from .labels import class_labels, names_digest, node_names
 from .labels import feature_names as names_of_features
-from .propagation import propagation_matrix, with_loops
+from .propagation import propagation_matrix
 from .sparse_matrix import SparseMatrix, matrix_of_csr
 from .subgraph import Subgraph
 from .support import arguments
@@ -318,10 +318,19 @@ class Graph(Keeping, FromTable, Subgraph):
 
     @kept
     def _looped(self) -> tuple[SparseMatrix, torch.Tensor]:
-        looped, place = with_loops(self.adjacency, self._weights)
-        edge = place.new_full((looped.nnz,), -1)
-        edge[place] = self._edge_of_entry
-        return looped, edge
+        adjacency, count = self.adjacency, self.adjacency.nnz + self.num_nodes
+        # The self-loop of a row comes behind the entries below the diagonal.
+        place = torch.arange(adjacency.nnz, device=self.device) + adjacency.row + (adjacency.col > adjacency.row)
+        loops = torch.ones(count, dtype=torch.bool, device=self.device)
+        loops[place] = False
+        col, edge = place.new_empty(count), place.new_full((count,), -1)
+        col[place], edge[place] = adjacency.col, self._edge_of_entry
+        col[loops] = torch.arange(self.num_nodes, device=self.device)
+        weight = adjacency.values.new_ones(count)
+        if self._weights is not None:
+            weight[place] = self._weights
+        rowptr = adjacency.rowptr + torch.arange(self.num_nodes + 1, device=self.device)
+        return SparseMatrix(rowptr, col, weight, adjacency.shape, symmetric=True), edge
 
     @kept
     def _edge_of_entry(self) -> torch.Tensor:

@@ -26,12 +26,3 @@ def select_rows(matrix: SparseMatrix, rows: torch.Tensor) -> SparseMatrix:
     selected.row = row
     selected._layout = matrix._layout
     return selected
-
-
-def slice_rows(matrix: SparseMatrix, rows: range) -> SparseMatrix:
-    """Rows that follow each other. Columns and values are shared, and nothing else is read."""
-    begin, end = int(matrix.rowptr[rows.start]), int(matrix.rowptr[rows.stop])
-    rowptr = matrix.rowptr[rows.start : rows.stop + 1] - begin
-    cut = SparseMatrix(rowptr, matrix.col[begin:end], matrix.values[begin:end], (len(rows), matrix.shape[1]))
-    cut._layout = matrix._layout
-    return cut

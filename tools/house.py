@@ -35,6 +35,7 @@ LAYERS = (
     (
         "sparse_matrix",
         "sparse_rows",
+        "row_ranges",
         "propagation",
         "convert",
         "entries",
