@@ -198,18 +198,18 @@ def embed_in_blocks(
     # On a GPU the work is done in its memory.
     folder = out.parent if isinstance(out, Path) and graph.device.type == "cpu" else None
     # The file is opened before the work begins, so that one that can't be written is noticed at once.
-    with _opened(out, shape, graph) as result, Steps(None, "row", show=progress) as steps:
+    with _opened(out, shape, graph) as result:
         blocks = EmbeddingRows(encoder, graph, num_draws, seed, rows_at_once)
-        steps.total = len(blocks.widths) * graph.num_nodes
-        previous = None
-        for step, width in enumerate(blocks.widths):
-            last = step + 1 == len(blocks.widths)
-            with nullcontext(result) if last else _between(folder, (graph.num_nodes, width), graph) as matrix:
-                # Even ones: a last block of a few rows would be a product of another kind, which rounds differently.
-                for rows in even_ranges(graph.num_nodes, rows_at_once):
-                    matrix.put(rows, blocks.compute(step, rows, previous))
-                    steps.advance(len(rows))
-                previous = matrix.tensor
+        previous, last = None, len(blocks.widths) - 1
+        with Steps(len(blocks.widths) * graph.num_nodes, "row", show=progress) as steps:
+            for step, width in enumerate(blocks.widths):
+                between = _between(folder, (graph.num_nodes, width), graph)
+                with nullcontext(result) if step == last else between as matrix:
+                    # Even ones: a last block of a few rows would be another kind of product, which rounds differently.
+                    for rows in even_ranges(graph.num_nodes, rows_at_once):
+                        matrix.put(rows, blocks.compute(step, rows, previous))
+                        steps.advance(len(rows))
+                    previous = matrix.tensor
         return previous
 
 
@@ -223,20 +223,20 @@ def _checked_out(out: Any, shape: tuple[int, int], graph: Graph) -> torch.Tensor
         return path
     if not isinstance(out, (torch.Tensor, np.ndarray)):
         raise TypeError(f"out: got {arguments.shown(out)}, want None, a path, a tensor or a NumPy array")
-    if isinstance(out, np.ndarray):
-        if out.dtype != _numpy(graph.dtype):
-            raise TypeError(f"out: got {out.dtype}, want {_numpy(graph.dtype)}, as the model")
-        if not out.flags.writeable:
-            raise ValueError("out: got an array that is read-only, want one that can be written to")
-        if tuple(out.shape) == shape:
-            out = torch.from_numpy(out)
+    if isinstance(out, torch.Tensor):
+        arguments.dense("out", out)
+        arguments.constant("out", out)
+    elif not out.flags.writeable:
+        raise ValueError("out: got an array that is read-only, want one that can be written to")
+    wanted = graph.dtype if isinstance(out, torch.Tensor) else _numpy(graph.dtype)
+    if out.dtype != wanted:
+        raise TypeError(f"out: got {out.dtype}, want {wanted}, as the model")
     if tuple(out.shape) != shape:
         raise ValueError(f"out: got shape {tuple(out.shape)}, want {shape}")
-    arguments.dense("out", out)
-    arguments.constant("out", out)
-    if out.dtype != graph.dtype:
-        raise TypeError(f"out: got {out.dtype}, want {graph.dtype}, as the model")
-    return out
+    strides = out.stride() if isinstance(out, torch.Tensor) else out.strides
+    if any(size > 1 and stride <= 0 for size, stride in zip(shape, strides, strict=True)):
+        raise ValueError(f"out: got strides {tuple(strides)}, want positive ones: memory of its own for each number")
+    return torch.as_tensor(out)
 
 
 def _numpy(dtype: torch.dtype) -> np.dtype:

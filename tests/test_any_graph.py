@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import seegera_fast as sf
 from seegera_fast.blocks import EmbeddingRows
+from seegera_fast.nn import Encoder
 
 SMALL = {"embedding_dim": 3, "hidden_dim": 4}
 FEATURES = 5
@@ -346,6 +347,9 @@ def test_places_that_embeddings_are_not_written_to(tmp_path, monkeypatch):
         (torch.zeros(9, 3, requires_grad=True), ValueError, "out: got a tensor that requires a gradient"),
         (torch.zeros(9, 3, device="meta"), ValueError, "out: is on meta"),
         (read_only, ValueError, "out: got an array that is read-only"),
+        (torch.zeros(1, 3).expand(9, 3), ValueError, r"out: got strides \(0, 1\), want positive ones"),
+        (np.zeros((9, 3), np.float32)[::-1], ValueError, r"out: got strides \(-12, 4\), want positive ones"),
+        (np.zeros((9, 3), ">f4"), TypeError, "out: got >f4, want float32, as the model"),
         (tmp_path / "none" / "e.npy", OSError, "e.npy can't be written"),
     ):
         with pytest.raises(error, match=words):
@@ -359,6 +363,18 @@ def test_places_that_embeddings_are_not_written_to(tmp_path, monkeypatch):
         model.embed(out=tmp_path / "e.npy")
     assert [path.name for path in tmp_path.iterdir()] == ["e.npy"]
     assert (tmp_path / "e.npy").read_bytes() == b"earlier"
+
+
+def test_progress_of_rows(monkeypatch, capsys):
+    monkeypatch.setattr("seegera_fast.support.progress.LINE_SECONDS", 0.0)
+    model = trained(graph(9))
+    model.embed(rows_at_once=3, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    # Three matrices of nine rows.
+    assert lines[0].startswith("row 3 of 27, ")
+    assert lines[0].endswith(" left")
+    model.embed(rows_at_once=3)
+    assert capsys.readouterr().err == ""
 
 
 class Largest(TorchDispatchMode):
@@ -408,32 +424,50 @@ def test_embedding_makes_no_transpose():
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".csv"])
-def test_the_command_embeds_another_graph(run, tmp_path, monkeypatch, suffix):
+@pytest.fixture
+def command(run, tmp_path):
+    """Runs a command with a model of two people on a graph of four others."""
     (tmp_path / "edges.csv").write_text("from,to\nAnn,Bob\nBob,Eve\nEve,Zoe\n")
     (tmp_path / "people.csv").write_text("name,age,size\nAnn,0.3,1\nBob,0.2,0\nEve,0.4,1\nZoe,0.1,1\n")
-    given = sf.Graph.from_table(tmp_path / "edges.csv", tmp_path / "people.csv")
-    model = sf.SeeGera(
-        sf.Graph.from_table({"a": ["x"], "b": ["y"]}, {"n": ["x", "y"], "age": [1, 0], "size": [0, 1]}), **SMALL
-    )
+    people = {"name": ["x", "y"], "age": [1, 0], "size": [0, 1]}
+    model = sf.SeeGera(sf.Graph.from_table({"a": ["x"], "b": ["y"]}, people), **SMALL)
     model.save(tmp_path / "model.safetensors")
-    out = tmp_path / f"e{suffix}"
     tables = ["--edges", tmp_path / "edges.csv", "--features", tmp_path / "people.csv"]
-    command = ["embed", tmp_path / "model.safetensors", *tables, "--out", out, "--quiet"]
-    status, printed, _ = run(*command)
+    return lambda name, *options: run(name, tmp_path / "model.safetensors", *tables, *options)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_the_command_embeds_another_graph(command, tmp_path, monkeypatch, suffix):
+    out = tmp_path / f"e{suffix}"
+    status, printed, _ = command("embed", "--out", out)
     assert status == 0
     assert "4 x 3" in printed
     first = out.read_bytes()
     if suffix == ".npy":
-        assert np.array_equal(np.load(out), model.embed(given).numpy())
+        given = sf.Graph.from_table(tmp_path / "edges.csv", tmp_path / "people.csv")
+        embedding = sf.SeeGera.load(tmp_path / "model.safetensors").embed(given)
+        assert np.array_equal(np.load(out), embedding.numpy())
     else:
         assert first.decode().splitlines()[4].startswith("Zoe,")
-    # Where it is large, it is written as it is computed.
+    # Where it is large, it is computed some rows at a time.
     os.unlink(out)
     monkeypatch.setattr("seegera_fast.command.embed.LARGE", 10)
-    assert run(*command)[0] == 0
+    monkeypatch.setattr(Encoder, "forward", None)
+    assert command("embed", "--out", out)[0] == 0
     assert out.read_bytes() == first
+
+
+def test_other_commands_with_another_graph(command, tmp_path):
+    assert command("links", "--top", 1, "--draws", 0, "--out", tmp_path / "links.csv")[0] == 0
+    assert (tmp_path / "links.csv").read_text().count("\n") == 5
+    # The one entry that is 0 is Bob's.
+    assert command("complete", "--out", tmp_path / "attributes.csv")[0] == 0
+    assert [line.rpartition(",")[0] for line in (tmp_path / "attributes.csv").read_text().splitlines()] == [
+        "node,feature",
+        "Bob,size",
+    ]
     (tmp_path / "people.csv").write_text("name,age,weight\nAnn,0.3,1\nBob,0.2,0\nEve,0.4,1\nZoe,0.1,1\n")
-    status, _, refusal = run(*command)
-    assert status == 2
-    assert "feature 1 is 'weight', want 'size'" in refusal
+    for name in ("embed", "links", "complete"):
+        status, _, refusal = command(name, "--out", tmp_path / "out.csv")
+        assert status == 2
+        assert "feature 1 is 'weight', want 'size'" in refusal
