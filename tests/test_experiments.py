@@ -653,6 +653,10 @@ def test_reproduce_writes_tables_and_a_page(run, here, tmp_path):
     assert noticed
     assert f"{before}\n\n{after}" == text
 
+    (page.parent / "results" / "more.md").write_text("## More\n")
+    assert run(*command, "--quiet")[::2] == (0, "")
+    assert "\n\n## More\n\n## Pictures\n\n" in page.read_text()
+
 
 def test_reproduce_exit_status_and_lines(run, here, tmp_path):
     base = ["reproduce", "--task", "link", "--split", "paper", "--variant", "v2", "--trials", 1, "--quiet", *OPTIONS]

@@ -125,7 +125,7 @@ def add_reproduce(commands: Any) -> Parser:
         type=read_path,
         metavar="FILE",
         help="write a page of results, in Markdown, and its pictures to the folder of that name without the ending; "
-        "notes.md there, if you write one, becomes part of the page",
+        "notes.md there, if you write one, becomes part of the page, and other .md files come after its tables",
     )
     reproduce.set_defaults(run=_reproduce)
     return reproduce

@@ -19,7 +19,8 @@ from .trials import Record, Setting
 def write_page(path: Path, records: Sequence[Record]) -> None:
     """Writes a Markdown page, and its pictures to a folder beside it with the page's name without the suffix.
 
-    If that folder has a file notes.md, its text goes between the description of the runs and the tables.
+    If that folder has a file notes.md, its text goes between the description of the runs and the tables. The text of
+    its other files with the suffix .md comes after the tables.
 
     Raises:
         ValueError: there are no records.
@@ -48,9 +49,10 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
                 draw(file, content)
             title = f"{task.title.capitalize()}: {caption}"
             shown.append(f"![{title}]({folder}/{key}-{name}.png)\n\n{title}.")
-    notes = pictures / "notes.md"
-    remarks = [notes.read_text(encoding="utf-8").strip()] if notes.exists() else []
-    parts = ["# Results", _how_it_was_run(records), *remarks, markdown(table).rstrip(), "## Pictures", *shown]
+    texts = {text.name: text.read_text(encoding="utf-8").strip() for text in sorted(pictures.glob("*.md"))}
+    remarks = [texts.pop("notes.md")] if "notes.md" in texts else []
+    tables = [markdown(table).rstrip(), *texts.values()]
+    parts = ["# Results", _how_it_was_run(records), *remarks, *tables, "## Pictures", *shown]
     with written_aside(path) as file:
         file.write(("\n\n".join(parts) + "\n").encode())
 
