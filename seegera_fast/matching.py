@@ -8,7 +8,8 @@ import torch
 
 from .config import SeeGeraConfig
 from .convert import FLOATING
-from .graph import Graph, check_graph
+from .graph import Graph
+from .graph import check_graph as require_graph
 from .prediction import Prediction
 from .sparse_matrix import SparseMatrix
 from .support import arguments
@@ -31,14 +32,14 @@ def _is_diagonal(matrix: SparseMatrix) -> bool:
     return square and 0 < matrix.nnz <= matrix.shape[0] and bool(torch.equal(matrix.col, matrix.row))
 
 
-def check_fits(model: Prediction, graph: Graph) -> None:
+def check_graph(model: Prediction, graph: Graph) -> None:
     """Refuses a graph that the weights of a model say nothing about.
 
     Raises:
         TypeError: not a Graph.
         ValueError: other features, or other nodes where the model knows its nodes one by one.
     """
-    check_graph(graph)
+    require_graph(graph)
     _check_feature_names(model, graph)
     if graph.num_features != model.num_features:
         raise ValueError(

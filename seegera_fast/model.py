@@ -141,7 +141,7 @@ class SeeGera(Prediction, nn.Module):
             if graph is None:
                 raise ValueError("graph: got none, and the model was loaded without one")
         elif graph is not self._graph:
-            matching.check_fits(self, graph)
+            matching.check_graph(self, graph)
         matching.check_kind(self.node_mean.first.weight, graph)
         return graph
 
