@@ -186,9 +186,10 @@ def test_a_model_without_features_knows_its_nodes_only(tmp_path):
         assert_refused(made, featureless(10), words)
     with pytest.raises(ValueError, match=words):
         sf.SeeGera.load(tmp_path / "model", featureless(10))
-    # A part of the graph has the model's features.
-    part = featureless(9).subgraph([7, 2, 3])
-    assert model.embed(part).shape == (3, 3)
+    # A part of the graph has the model's features, whatever the order of its nodes.
+    for count in (3, 9):
+        named = sf.SeeGera(featureless(9, nodes=list("abcdefghi")), **SMALL)
+        assert named.embed(named.graph.subgraph(list(range(9))[::-1][:count])).shape == (count, 3)
     with pytest.raises(ValueError, match=r"has 4 features, want 5, .* the graph was given none, so that each node is"):
         trained(graph(9)).embed(featureless(4))
     with pytest.raises(ValueError, match=r"has 6 features, want 5, those of the model$"):
