@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from .support import arguments
 from .support.hints import cut
+from .support.pieces import even_ranges
 
 T = TypeVar("T")
 # How long a process waits for the others: the first one cuts a large graph into parts, or scores it, meanwhile.
@@ -62,29 +63,31 @@ class Processes:
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """This process's part of ``count`` rows. The parts are in the order of the ranks; the last may be short."""
-        count = arguments.whole("count", count)
-        most = -(-count // self.size)
-        return range(min(self.rank * most, count), min((self.rank + 1) * most, count))
+        """This process's part of ``count`` rows. The parts are in the order of the ranks and of about one length."""
+        return self._share(arguments.whole("count", count), self.rank)
 
-    def gather_rows(self, rows: torch.Tensor, count: int) -> torch.Tensor:
-        """Puts the rows of :meth:`share` of all processes together.
+    def _share(self, count: int, rank: int) -> range:
+        return range(rank * count // self.size, (rank + 1) * count // self.size)
+
+    def exchange_rows(self, own: torch.Tensor, count: int, at_once: int) -> Iterator[tuple[range, torch.Tensor]]:
+        """Yields all ``count`` rows in their order, some at a time, in every process.
 
         Args:
-            rows: ``[len(share(count)), ...]``.
-            count: the number of all rows.
-
-        Returns:
-            ``[count, ...]``, in every process.
+            own: ``[len(share(count)), ...]``: the rows of this process.
+            at_once: the largest number of rows at a time.
         """
-        if self.size == 1:
-            return rows
-        most = -(-count // self.size)
-        own = rows.new_zeros((most, *rows.shape[1:]), device=_exchanged_on(rows.device))
-        own[: rows.shape[0]] = rows
-        found = own.new_empty((self.size * most, *rows.shape[1:]))
-        _exchange(dist.all_gather, list(found.split(most)) if most else [found] * self.size, own)
-        return found[:count].to(rows.device)
+        for rank in range(self.size):
+            share = self._share(count, rank)
+            for piece in even_ranges(len(share), at_once):
+                if rank == self.rank:
+                    rows = own[piece.start : piece.stop].contiguous()
+                else:
+                    rows = own.new_empty((len(piece), *own.shape[1:]))
+                if self.size > 1:
+                    sent = rows.to(_exchanged_on(rows.device))
+                    _exchange(dist.broadcast, sent, src=rank)
+                    rows = sent.to(rows.device)
+                yield range(share.start + piece.start, share.start + piece.stop), rows
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
         """Adds up each of the numbers over all processes, in float64."""
@@ -188,8 +191,7 @@ class Processes:
             else:
                 first = pickle.loads(message)
                 cause = error or RuntimeError(f"process {rank} of {self.size} ended with this error")
-            first.of_rank = rank
-            raise first from cause
+            raise of_all(first, rank) from cause
 
     def require_same(self, facts: Mapping[str, Any]) -> None:
         """Refuses processes that are about to do different things.
@@ -213,6 +215,12 @@ class Processes:
                 )
                 error.of_rank = 0
                 raise error
+
+
+def of_all(error: Exception, rank: int = 0) -> Exception:
+    """Marks an error that all processes raise, and that came up in one of them."""
+    error.of_rank = rank
+    return error
 
 
 def rank_of_error(error: BaseException) -> int | None:

@@ -97,7 +97,7 @@ class Validation:
     """How the best epoch is found.
 
     Attributes:
-        score: epoch -> validation scores by name.
+        score: epoch -> validation scores by name. All processes of a run call it, and those of the first one count.
         improves: ``(scores, best)`` -> whether the scores are better than those of the best epoch so far.
         names: the names of the scores.
     """
@@ -182,7 +182,8 @@ def train(
     seed = arguments.whole("seed", seed, least=None)
     progress = arguments.flag("progress", progress)
     source, processes = WholeGraph() if source is None else source, Processes.current()
-    check_processes(source, processes)
+    with processes.together():
+        check_processes(source, processes)
     run = _Run(model, config, source, processes)
     with ExitStack() as stack:
         lock = course = None
@@ -299,7 +300,8 @@ class _Run:
     def _scores(self, epoch: int, validation: Validation | None) -> Scores:
         if validation is None:
             return {}
-        scores = self.processes.broadcast(lambda: validation.score(epoch))
+        found = validation.score(epoch)
+        scores = self.processes.broadcast(lambda: found)
         if set(scores) != set(validation.names):
             got, want = (", ".join(map(repr, names)) or "none" for names in (scores, validation.names))
             raise ValueError(f"validation: got scores named {got}, want those of its names, {want}")

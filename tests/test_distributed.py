@@ -24,9 +24,9 @@ def exchanged(rank, size):
         "any": (processes.any(rank == 1), processes.any(False)),
         "broadcast": processes.broadcast(lambda: {"from": rank, "tensor": torch.tensor([rank])}),
         "gathered": processes.gather(("value", rank)),
-        "rows": processes.gather_rows(whole[list(processes.share(7))], 7),
-        "one row": processes.gather_rows(whole[list(processes.share(1))], 1),
-        "no rows": processes.gather_rows(whole[:0], 0),
+        "rows": list(processes.exchange_rows(whole[list(processes.share(7))], 7, 2)),
+        "one row": list(processes.exchange_rows(whole[list(processes.share(1))], 1, 2)),
+        "no rows": list(processes.exchange_rows(whole[:0], 0, 2)),
     }
     weights = [torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(3))]
     frozen = torch.nn.Parameter(torch.ones(1), requires_grad=False)
@@ -49,9 +49,12 @@ def test_exchanges(size):
         assert got["any"] == (True, False)
         assert got["broadcast"] == {"from": 0, "tensor": torch.tensor([0])}
         assert got["gathered"] == [("value", other) for other in range(size)]
-        assert torch.equal(got["rows"], whole)
-        assert torch.equal(got["one row"], whole[:1])
-        assert got["no rows"].shape == (0, 3)
+        assert [number for rows, _ in got["rows"] for number in rows] == list(range(7))
+        assert max(len(rows) for rows, _ in got["rows"]) == 2
+        assert torch.equal(torch.cat([block for _, block in got["rows"]]), whole)
+        assert torch.equal(got["one row"][0][1], whole[:1])
+        assert len(got["one row"]) == 1
+        assert got["no rows"] == []
         assert torch.equal(got["gradients"][0], torch.full((2, 2), sum(range(1, size + 1))))
         assert torch.equal(got["gradients"][1], torch.ones(3))
     for count in (0, 1, 5, 7):
@@ -64,7 +67,10 @@ def test_one_process_exchanges_nothing():
     assert processes == Processes(0, 1)
     assert processes.first
     assert processes.share(3) == range(3)
-    assert processes.gather_rows(rows, 3) is rows
+    assert [(number, block.tolist()) for number, block in processes.exchange_rows(rows, 3, 2)] == [
+        (range(1), [[1.0, 1.0]]),
+        (range(1, 3), [[1.0, 1.0]] * 2),
+    ]
     assert processes.sum([1, 0.5]) == [1.0, 0.5]
     assert processes.any(True)
     assert processes.broadcast(lambda: rows) is rows

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ..distributed import Processes, by_torchrun, connected, local_rank
+from ..distributed import Processes, by_torchrun, connected, local_rank, of_all
 
 # The commands that several processes share.
 SHARED = ("train",)
@@ -19,7 +19,8 @@ def require_shared(command: str) -> None:
     """Refuses a command that each of several processes would do alone."""
     size = Processes.launched().size
     if by_torchrun() and size > 1 and command not in SHARED:
-        raise ValueError(f"{command} runs in one process, got {size} of torchrun, want it started without torchrun")
+        text = f"{command} runs in one process, got {size} of torchrun, want it started without torchrun"
+        raise of_all(ValueError(text))
 
 
 @contextmanager

@@ -188,18 +188,17 @@ def _purpose(task: Task) -> str:
 
 
 def _train(options: argparse.Namespace) -> int:
-    with ExitStack() as stack, chosen_backend(options):
-        with processes_of(options) as processes:
-            with processes.together():
-                plan = _plan(options)
-                # One process writes. A data set is downloaded by that one, before the others read it.
-                folder = stack.enter_context(OutputFolder(plan.out)) if processes.first else None
-                graph = read_chosen_graph(options, options.weighted) if processes.first or not options.data else None
-            with processes.together():
-                graph = read_chosen_graph(options, options.weighted) if graph is None else graph
-            result, embedding = _trained(options, plan, graph)
-            # The others wait, since torchrun ends all processes once the first of them has ended with a failure.
-            return processes.broadcast(lambda: _written(options, plan, folder, graph, result, embedding))
+    with ExitStack() as stack, chosen_backend(options), processes_of(options) as processes:
+        with processes.together():
+            plan = _plan(options)
+            # One process writes. A data set is downloaded by that one, before the others read it.
+            folder = stack.enter_context(OutputFolder(plan.out)) if processes.first else None
+            graph = read_chosen_graph(options, options.weighted) if processes.first or not options.data else None
+        with processes.together():
+            graph = read_chosen_graph(options, options.weighted) if graph is None else graph
+        result, embedding = _trained(options, plan, graph)
+        # The others wait, since torchrun ends all processes once the first of them has ended with a failure.
+        return processes.broadcast(lambda: _written(options, plan, folder, graph, result, embedding))
 
 
 class Plan(NamedTuple):
@@ -243,7 +242,7 @@ def _trained(options: argparse.Namespace, plan: Plan, graph: Graph) -> tuple[Tas
         **plan.fields,
     )
     whole = normalized(graph, result.fields["normalize_features"])
-    return result, result.model.embed(whole).cpu().numpy()
+    return result, result.model.embed(whole, shared=True).cpu().numpy()
 
 
 def _written(

@@ -87,17 +87,22 @@ def run(
     model.normalize_features = settings.task["normalize_features"]
 
     def scored(epoch: int) -> Scored:
-        return Scored(model, graph, held_out.split, seed, settings.config, epoch)
+        # In all processes, which share the rows. What follows from the embedding is computed in the first one.
+        embedding = model.embed(shared=True) if task.embeds else None
+        return Scored(model, graph, held_out.split, seed, settings.config, epoch, embedding)
 
-    def scores(epoch: int, *parts: str) -> Scores:
-        found = task.score(scored(epoch), parts)
-        prefix = {"valid": "valid_", "test": ""}
-        return {f"{prefix[part]}{name}": value for part in parts for name, value in found[part].items()}
+    def scores(found: Scored, *parts: str) -> Scores:
+        prefix, by_part = {"valid": "valid_", "test": ""}, task.score(found, parts)
+        return {f"{prefix[part]}{name}": value for part in parts for name, value in by_part[part].items()}
+
+    def valid_scores(epoch: int) -> Scores:
+        found = scored(epoch)
+        return processes.broadcast(lambda: scores(found, "valid"))
 
     validation = None
     if held_out.validates:
         names = tuple(f"valid_{score.name}" for score in task.scores)
-        validation = Validation(lambda epoch: scores(epoch, "valid"), task.improves, names)
+        validation = Validation(valid_scores, task.improves, names)
     run_fields = settings.all(task=task.name, seed=seed, **held_out.arguments, **source.facts)
     training = train(
         model,
@@ -112,8 +117,8 @@ def run(
     )
     with phase("scoring", show=progress):
         # Weights and seed are those of the best epoch, so its validation scores come out again.
-        best = training.best_epoch
-        final = processes.broadcast(lambda: {**scores(best, "valid", "test"), **task.finish(scored(best))})
+        best = scored(training.best_epoch)
+        final = processes.broadcast(lambda: {**scores(best, "valid", "test"), **task.finish(best)})
         model.calibration = processes.broadcast(lambda: model.calibration)
     return task.result(
         **{entry.name: getattr(training, entry.name) for entry in fields(Training)},
