@@ -37,7 +37,8 @@ class Graph(Keeping, FromTable):
             has other weights. The link targets are 0 and 1 either way.
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
         name: name of the graph in messages and files.
-        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings. None: they have no names.
+        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings, of which none is empty. None:
+            they have no names.
         feature_names: names of the features: ``l`` different strings. None: they have no names.
         dtype: torch.float32 or torch.float64.
 

@@ -63,7 +63,7 @@ from .output import (
     write_table,
 )
 from .report_page import report_page
-from .suggestions import printed, say_if_plain, suggested_links
+from .suggestions import printed, suggested_links
 from .table_options import given_table_options
 
 # So many links of the whole graph are suggested, of graphs of so many nodes at most: a minute on two cores.
@@ -217,7 +217,8 @@ def _train(options: argparse.Namespace) -> int:
     print(heading)
     print(_train_table(content["scores"], result))
     if links is not None:
-        print(f"most probable new links, of {len(links['node'])} in {LINKS}:\n{printed(links)}")
+        plain = "; their probabilities are not calibrated" if result.model.calibration is None else ""
+        print(f"most probable new links, of {len(links['node'])} in {LINKS}{plain}:\n{printed(links)}")
     _print_files(folder)
     if result.interrupted and Path(checkpoint.path).exists():
         say(options, "the same command with --resume goes on")
@@ -249,7 +250,6 @@ def _write_links(
         k = min(SUGGESTED, missing)
         links = suggested_links(result.model, graph, k, per_node=False, bipartite=options.sides is not None)
     folder.write({LINKS: lambda file: write_table(file, links, ".csv")})
-    say_if_plain(options, result.model)
     return links
 
 
