@@ -502,8 +502,28 @@ def test_wrong_arguments(table, options, error, part):
 
 # --- formats ---------------------------------------------------------------------------------------------------------
 
-WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufeff"), min_size=1, max_size=8)
-ODD = ["NA", "null", "nan", "None", "007", "7", "#x", "%", "-", "1e5", "é", "e\u0301", '"', ",", " a", "a"]
+LETTERS = st.characters(exclude_categories=("Cs", "Cc"), include_characters="\n", exclude_characters="\ufeff")
+WORDS = st.text(LETTERS, min_size=1, max_size=8)
+ODD = [
+    "NA",
+    "null",
+    "nan",
+    "None",
+    "007",
+    "7",
+    "#x",
+    "%",
+    "-",
+    "1e5",
+    "é",
+    "e\u0301",
+    '"',
+    ",",
+    " a",
+    "a",
+    "\n",
+    '"\n",#x\n',
+]
 NAMES = st.one_of(
     st.lists(WORDS, min_size=2, max_size=9, unique=True),
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=9, unique=True),
