@@ -14,13 +14,15 @@ from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost
 from .entries import to_coo
 from .labels import class_labels, names_digest, node_names
 from .labels import feature_names as names_of_features
-from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
+from .propagation import propagation_matrix, with_loops
+from .sparse_matrix import SparseMatrix, matrix_of_csr
+from .subgraph import Subgraph
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
 from .tables import FromTable
 
 
-class Graph(Keeping, FromTable):
+class Graph(Keeping, FromTable, Subgraph):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
@@ -53,6 +55,7 @@ class Graph(Keeping, FromTable):
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
         data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
+        node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
@@ -318,22 +321,18 @@ class Graph(Keeping, FromTable):
 
     @kept
     def _looped(self) -> tuple[SparseMatrix, torch.Tensor]:
-        adjacency, nodes = self.adjacency, torch.arange(self.num_nodes, device=self.device)
-        low, high = torch.minimum(adjacency.row, adjacency.col), torch.maximum(adjacency.row, adjacency.col)
-        edges = self.edges()
-        keys = edges[:, 0] * self.num_nodes + edges[:, 1]
-        edge = torch.searchsorted(keys, low * self.num_nodes + high)
-        row, col = torch.cat([adjacency.row, nodes]), torch.cat([adjacency.col, nodes])
-        weight = adjacency.values if self._weights is None else self._weights
-        order = torch.argsort(row * self.num_nodes + col)
-        looped = SparseMatrix(
-            adjacency.rowptr + torch.arange(self.num_nodes + 1, device=self.device),
-            col[order],
-            torch.cat([weight, weight.new_ones(self.num_nodes)])[order],
-            adjacency.shape,
-            symmetric=True,
-        )
-        return looped, torch.cat([edge, torch.full_like(nodes, -1)])[order]
+        looped, place = with_loops(self.adjacency, self._weights)
+        edge = place.new_full((looped.nnz,), -1)
+        edge[place] = self._edge_of_entry
+        return looped, edge
+
+    @kept
+    def _edge_of_entry(self) -> torch.Tensor:
+        """int64 ``[nnz]``: the row of :meth:`edges` that each entry of the adjacency belongs to."""
+        above = self.adjacency.row < self.adjacency.col
+        number = above.cumsum(0) - 1
+        # Of a symmetric matrix, entry k of the transpose is entry k itself, so its mirror image is entry order[k].
+        return torch.where(above, number, number[self.adjacency.order])
 
     @lasting
     def with_edges(self, edges: torch.Tensor) -> Graph:
@@ -350,8 +349,7 @@ class Graph(Keeping, FromTable):
         kept = torch.isin(every[:, 0] * self.num_nodes + every[:, 1], low * self.num_nodes + high)
         if not inside.all() or int(kept.sum()) != torch.unique(low * self.num_nodes + high).shape[0]:
             raise ValueError("edges: got pairs that are not edges of this graph, want rows of graph.edges()")
-        edge = self.with_self_loops()[1]
-        keep = kept[edge[edge >= 0]]
+        keep = kept[self._edge_of_entry]
         rowptr = torch.zeros_like(self.adjacency.rowptr)
         rowptr[1:] = torch.bincount(self.adjacency.row[keep], minlength=self.num_nodes).cumsum(0)
         graph = self._copy()
@@ -392,6 +390,7 @@ class Graph(Keeping, FromTable):
         graph.labels = None if self.labels is None else self.labels.to(device=device)
         graph.edge_times = None if self.edge_times is None else self.edge_times.to(device=device)
         graph.masks = {key: mask.to(device=device) for key, mask in self.masks.items()}
+        graph.node_numbers = None if self.node_numbers is None else self.node_numbers.to(device=device)
         graph._forget()
         return graph
 
@@ -401,15 +400,6 @@ class Graph(Keeping, FromTable):
         return graph
 
 
-def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Tensor | None = None) -> SparseMatrix:
-    """``D^-1/2 (A + I) D^-1/2`` of the edges ``kept`` (None: all), from what :meth:`Graph.with_self_loops` returns."""
-    rowptr, row, col, weight = looped.rowptr, looped.row, looped.col, looped.values
-    if kept is not None:
-        # The edge number of a self-loop is -1, which is the index of the last element, True.
-        stays = torch.cat([kept, kept.new_ones(1)])[edge]
-        row, col, weight = row[stays], col[stays], weight[stays]
-        rowptr = torch.zeros_like(rowptr)
-        rowptr[1:] = torch.bincount(row, minlength=looped.shape[0]).cumsum(0)
-    scale = row_sums(rowptr, weight).rsqrt()
-    # Symmetric bit for bit, because the product of the two scales does not depend on their order.
-    return SparseMatrix(rowptr, col, weight * (scale[row] * scale[col]), looped.shape, symmetric=True)
+def check_graph(value: Any) -> None:
+    if not isinstance(value, Graph):
+        raise TypeError(f"graph: got {type(value).__name__}, want a seegera_fast.Graph")

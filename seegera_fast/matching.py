@@ -6,10 +6,9 @@ from itertools import zip_longest
 
 import torch
 
-from . import checks
 from .config import SeeGeraConfig
 from .convert import FLOATING, warn_outside
-from .graph import Graph
+from .graph import Graph, check_graph
 from .prediction import Prediction
 from .sparse_matrix import SparseMatrix, row_sums
 from .support import arguments
@@ -32,14 +31,14 @@ def _is_diagonal(matrix: SparseMatrix) -> bool:
     return square and 0 < matrix.nnz <= matrix.shape[0] and bool(torch.equal(matrix.col, matrix.row))
 
 
-def check_graph(model: Prediction, graph: Graph) -> None:
+def check_fits(model: Prediction, graph: Graph) -> None:
     """Refuses a graph that the weights of a model say nothing about.
 
     Raises:
         TypeError: not a Graph.
         ValueError: other features, or other nodes where the model knows its nodes one by one.
     """
-    checks.graph(graph)
+    check_graph(graph)
     _check_feature_names(model, graph)
     _compare_preparation(model, graph)
     if graph.num_features != model.num_features:

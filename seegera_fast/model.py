@@ -17,7 +17,7 @@ from . import checks, matching, model_file, ops
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
-from .graph import Graph
+from .graph import Graph, check_graph
 from .masking import mask_features, mask_structure
 from .model_file import ModelHeader
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
@@ -73,7 +73,7 @@ class SeeGera(Prediction, nn.Module):
     @lasting
     def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
         super().__init__()
-        checks.graph(graph)
+        check_graph(graph)
         if config is not None and not isinstance(config, SeeGeraConfig):
             raise TypeError(f"config: got {checks.shown(config)}, want a seegera_fast.SeeGeraConfig")
         if isinstance(seed, torch.Tensor):
@@ -143,7 +143,7 @@ class SeeGera(Prediction, nn.Module):
             if graph is None:
                 raise ValueError("graph: got none, and the model was loaded without one")
         elif graph is not self._graph:
-            matching.check_graph(self, graph)
+            matching.check_fits(self, graph)
         matching.check_kind(self.node_mean.first.weight, graph)
         return graph
 
@@ -375,7 +375,7 @@ class SeeGera(Prediction, nn.Module):
         """
         path = arguments.path("path", path)
         if graph is not None:
-            checks.graph(graph)
+            check_graph(graph)
         device = arguments.device("device", device)
         try:
             file = tensor_file.read(pathlib.Path(path))

@@ -17,7 +17,7 @@ from tolerances import assert_close, assert_same_bits
 from torch_geometric.data import Data
 
 from seegera_fast import Graph, SparseMatrix, entries
-from seegera_fast.graph import propagation_matrix
+from seegera_fast.propagation import propagation_matrix
 
 # A 3 x 4 matrix with an empty row and an empty column.
 DENSE = np.array([[0.0, 2.0, 0.0, -1.5], [0.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.25]])

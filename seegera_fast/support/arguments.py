@@ -216,7 +216,20 @@ def integers(name: str, value: Any, device: torch.device, below: int | None = No
         raise TypeError(f"{name}: got {found.dtype}, want integers")
     found = found.to(torch.int64)
     if below is not None and found.numel():
-        low, high = int(found.min()), int(found.max())
-        if low < 0 or high >= below:
-            raise ValueError(f"{name}: got numbers from {low} to {high}, want 0 to {below - 1}")
+        in_range(name, found, below)
     return found
+
+
+def in_range(name: str, numbers: torch.Tensor, below: int) -> None:
+    """Checks that integers, at least one, are from 0 to ``below - 1``."""
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= below:
+        raise ValueError(f"{name}: got numbers from {low} to {high}, want 0 to {below - 1}")
+
+
+def all_different(name: str, numbers: torch.Tensor) -> None:
+    """Checks that no integer of a vector is there twice."""
+    ordered = numbers.sort().values
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    if again.numel():
+        raise ValueError(f"{name}: got {int(again[0])} twice, want different numbers")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .. import checks
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
-from ..graph import Graph
+from ..graph import Graph, check_graph
 from ..model import SeeGera
 from ..support.hints import nearest
 from ..support.progress import phase
@@ -131,7 +131,7 @@ def resolve(
         TypeError: a field of a wrong kind, or an unknown field; the message names the most similar ones.
         ValueError: an unknown preset or variant, or a field out of range.
     """
-    checks.graph(graph)
+    check_graph(graph)
     if preset is None:
         preset = graph.data_set if graph.data_set in presets.names(task.name) else presets.DEFAULT
     return settle(task, preset, variant, given, arguments=("preset", "seed", *arguments, "progress", "checkpoint"))

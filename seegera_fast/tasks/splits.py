@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import checks
 from ..convert import warn_outside
-from ..graph import Graph
+from ..graph import Graph, check_graph
 from ..sampling import ZeroEntries, share
 from ..sparse_matrix import SparseMatrix
 from ..support import arguments
@@ -44,7 +43,7 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
         >>> split.train.num_edges
         8639
     """
-    checks.graph(graph)
+    check_graph(graph)
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     if isinstance(sides, str):
@@ -86,7 +85,7 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
         >>> split.train.features.nnz + len(split.valid_pos) + len(split.test_pos) == graph.features.nnz
         True
     """
-    checks.graph(graph)
+    check_graph(graph)
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     features = graph.features
@@ -127,7 +126,7 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
         >>> len(split.train), len(split.valid), len(split.test)
         (179, 179, 1439)
     """
-    checks.graph(graph)
+    check_graph(graph)
     _check_ratios(train=train, valid=valid)
     generator = _generator(seed)
     known = torch.nonzero(labelled(graph)).flatten()
@@ -145,7 +144,7 @@ def public_split(graph: Graph) -> NodeSplit:
         TypeError: ``graph`` is not a Graph.
         ValueError: the graph has no labels, a mask is missing, or two masks have a node in common.
     """
-    checks.graph(graph)
+    check_graph(graph)
     known = labelled(graph)
     missing = [part for part in ("train", "valid", "test") if part not in graph.masks]
     if missing:
