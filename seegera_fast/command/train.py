@@ -81,7 +81,8 @@ examples:
   seegera-fast train --data cora --set embedding_dim=64 --set negatives=edges --set patience=none
       --set reaches every field of SeeGeraConfig, TrainingConfig and the task
 
-files in the folder of --out, replaced when all is done, never left half written:
+files in the folder of --out, never left half written; the first four replace earlier ones when the training has ended,
+the others as they are made:
   results.json       scores, configuration, data set, versions, and the history of every epoch
   model.safetensors  the weights of the best epoch by validation
   embedding.npy      mean embeddings of all nodes, float32 [nodes, embedding_dim], given the whole graph
@@ -98,7 +99,7 @@ exit status:
   files could not be written to --out: they are in another folder, which is named; or standard output
   could not be written, 130 interrupted: Ctrl-C, SIGTERM,
   SIGHUP, SIGUSR1 or SIGUSR2 end the run after the epoch, what was trained is scored and written, and marked
-  "interrupted" in results.json; Ctrl-C once more ends the epoch too
+  "interrupted" in results.json; Ctrl-C once more ends the epoch too, and after the training what is left to do
 """
 
 
