@@ -53,6 +53,11 @@ def whole(name: str, value: Any, *, least: int | None = 0, most: int | None = No
     return value
 
 
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer of Python or of NumPy; True and False are none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def _index(name: str, value: Any, wanted: str) -> int:
     found = _plain(value)
     if not isinstance(found, (bool, torch.Tensor)):
