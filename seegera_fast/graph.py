@@ -309,7 +309,8 @@ class Graph(Keeping, FromTable, Subgraph):
     @kept
     def _looped(self) -> tuple[SparseMatrix, torch.Tensor]:
         with backends.unforced():
-            return ops.add_self_loops(self._weighted)
+            looped, edge, self.adjacency.above = ops.add_self_loops(self._weighted)
+        return looped, edge
 
     @property
     def _weighted(self) -> SparseMatrix:

@@ -1,11 +1,11 @@
-"""A + I, and the edge that each of its entries belongs to."""
+"""A + I, the edge that each of its entries belongs to, and the edges."""
 
 import torch
 
 from ..sparse_matrix import SparseMatrix
 
 
-def add_self_loops(adjacency) -> tuple[SparseMatrix, torch.Tensor]:
+def add_self_loops(adjacency) -> tuple[SparseMatrix, torch.Tensor, torch.Tensor]:
     row, col, nodes = adjacency.row, adjacency.col, torch.arange(adjacency.shape[0], device=adjacency.device)
     above = row < col
     number = above.cumsum(0) - 1
@@ -19,4 +19,5 @@ def add_self_loops(adjacency) -> tuple[SparseMatrix, torch.Tensor]:
         adjacency.shape,
         symmetric=True,
     )
-    return looped, torch.cat([edge, torch.full_like(nodes, -1)])[order]
+    edges = torch.stack([row[above], col[above]], dim=1)
+    return looped, torch.cat([edge, torch.full_like(nodes, -1)])[order], edges
