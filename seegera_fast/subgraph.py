@@ -12,6 +12,8 @@ from .sparse_matrix import SparseMatrix
 from .support import arguments
 from .support.kept import kept, lasting
 
+# Rows that are counted at once.
+PIECE = 1 << 16
 Made = TypeVar("Made", bound="Subgraph")
 
 
@@ -85,8 +87,18 @@ class Subgraph:
 
     @kept
     def _edge_ends(self) -> torch.Tensor:
-        """int64 ``[n]``: the number of edges ``i < j`` up to the row of each node."""
-        counts = torch.bincount(self.edges()[:, 0], minlength=self.num_nodes)
+        """int64 ``[n]``: the number of edges ``i < j`` up to the row of each node.
+
+        It is counted in pieces, so that nothing else stays in memory of a graph whose links are in a file.
+        """
+        rowptr, count = self.adjacency.rowptr, self.adjacency.shape[0]
+        counts = torch.empty(count, dtype=torch.int64, device=rowptr.device)
+        for begin in range(0, count, PIECE):
+            rows = torch.arange(begin, min(count, begin + PIECE), device=rowptr.device)
+            first, last = int(rowptr[begin]), int(rowptr[begin + rows.shape[0]])
+            row = torch.repeat_interleave(rows, rowptr[rows + 1] - rowptr[rows])
+            above = row[self.adjacency.col[first:last] > row]
+            counts[rows] = torch.bincount(above - begin, minlength=rows.shape[0])
         return counts.cumsum(0)
 
 

@@ -16,7 +16,7 @@ def _fake(rowptr, col, nodes):
 
 OPERATOR = Operator(
     "induced_subgraph(Tensor rowptr, Tensor col, Tensor nodes) -> (Tensor rowptr, Tensor col, Tensor entry)",
-    columns=("cpu",),
+    columns=("cpu", "triton"),
     fake=_fake,
 )
 
