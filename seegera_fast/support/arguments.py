@@ -174,6 +174,18 @@ def dense(name: str, value: torch.Tensor) -> None:
     on_device(name, value)
 
 
+def vector(name: str, value: Any, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Checks for a dense vector of one of some dtypes."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: got {type(value).__name__}, want {' or '.join(map(str, dtypes))}")
+    if value.layout is not torch.strided or value.is_nested:
+        dense(name, value)
+    if value.dtype not in dtypes:
+        raise TypeError(f"{name}: got {value.dtype}, want {' or '.join(map(str, dtypes))}")
+    if value.ndim != 1:
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want one dimension")
+
+
 def on_device(name: str, value: Any) -> None:
     """Checks that a tensor or matrix holds numbers."""
     if value.is_meta if isinstance(value, torch.Tensor) else value.device.type == "meta":
