@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import checks
-from .graph import Graph
+from .graph import Graph, check_graph
 from .objective import Output
 from .seeds import SeedSlots
 
@@ -30,7 +30,7 @@ class CapturedStep:
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, graph: Graph) -> None:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model: got {type(model).__name__}, want a seegera_fast.SeeGera")
-        checks.graph(graph)
+        check_graph(graph)
         self.model = model
         self._modules = list(model.modules())
         self._children = self._current_children()

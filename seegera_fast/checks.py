@@ -8,11 +8,10 @@ import torch
 
 from . import backends, transforms
 from .autocast import HALF as HALF
-from .graph import Graph
 from .seeds import SlotSeed
 from .sparse_matrix import SparseMatrix
 from .support.arguments import FLOATING as FLOATING
-from .support.arguments import MOST_DRAWS, non_negative
+from .support.arguments import MOST_DRAWS, all_different, in_range, non_negative
 from .support.arguments import choice as choice
 from .support.arguments import dense as dense
 from .support.arguments import device as device
@@ -61,11 +60,6 @@ def tensor(
     ):
         sizes = ", ".join("any" if size is None else str(size) for size in shape)
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want [{sizes}]")
-
-
-def graph(value: Any) -> None:
-    if not isinstance(value, Graph):
-        raise TypeError(f"graph: got {type(value).__name__}, want a seegera_fast.Graph")
 
 
 def sparse(name: str, value: Any) -> None:
@@ -158,12 +152,16 @@ def numbers(
     *,
     count: int | None = None,
     below: int | None = None,
+    different: bool = False,
     dtypes: tuple[torch.dtype, ...] = (torch.int64,),
 ) -> None:
     """Checks for a vector of integers on a device, of ``count`` elements (None: any number).
 
     Args:
-        below: all must be from 0 to ``below - 1`` (None: any). They are read where that waits for no device.
+        below: all must be from 0 to ``below - 1`` (None: any).
+        different: no number may be there twice.
+
+    The numbers are read only where that waits for no device.
     """
     wanted = f"a tensor of {' or '.join(map(str, dtypes))}"
     if not isinstance(value, torch.Tensor):
@@ -176,10 +174,11 @@ def numbers(
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want [{size}]")
     if value.device != device:
         raise ValueError(f"{name}: is on {value.device}, want {device}")
-    if below is not None and _readable(value) and value.numel():
-        low, high = int(value.min()), int(value.max())
-        if low < 0 or high >= below:
-            raise ValueError(f"{name}: got numbers from {low} to {high}, want 0 to {below - 1}")
+    if value.numel() and (below is not None or different) and _readable(value):
+        if below is not None:
+            in_range(name, value, below)
+        if different:
+            all_different(name, value)
 
 
 def _readable(value: torch.Tensor) -> bool:

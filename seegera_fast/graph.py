@@ -9,18 +9,20 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from . import networks, pyg
+from . import backends, networks, ops, pyg
 from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost_edges
 from .entries import to_coo
-from .labels import class_labels, node_names
+from .labels import class_labels, names_digest, node_names
 from .labels import feature_names as names_of_features
-from .sparse_matrix import SparseMatrix, matrix_of_csr, row_sums
+from .propagation import propagation_matrix
+from .sparse_matrix import SparseMatrix, matrix_of_csr
+from .subgraph import Subgraph
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
 from .tables import FromTable
 
 
-class Graph(Keeping, FromTable):
+class Graph(Keeping, FromTable, Subgraph):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
@@ -37,7 +39,8 @@ class Graph(Keeping, FromTable):
             has other weights. The link targets are 0 and 1 either way.
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
         name: name of the graph in messages and files.
-        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings. None: they have no names.
+        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings, of which none is empty. None:
+            they have no names.
         feature_names: names of the features: ``l`` different strings. None: they have no names.
         dtype: torch.float32 or torch.float64.
 
@@ -51,6 +54,8 @@ class Graph(Keeping, FromTable):
             for the nodes of the first, 1 for those of the second, -1 for those without edges. Else None.
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
+        data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
+        node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.
@@ -70,6 +75,7 @@ class Graph(Keeping, FromTable):
 
     # Why there are no labels, for a message.
     unlabelled: str | None = None
+    data_set: str | None = None
 
     @lasting
     def __init__(
@@ -268,6 +274,11 @@ class Graph(Keeping, FromTable):
     def num_nodes(self) -> int:
         return self.adjacency.shape[0]
 
+    @kept
+    def node_digest(self) -> str | None:
+        """A digest of the nodes' names in their order; None: they have no names."""
+        return None if self.nodes is None else names_digest(self.nodes)
+
     @property
     def num_features(self) -> int:
         return self.features.shape[1]
@@ -292,12 +303,7 @@ class Graph(Keeping, FromTable):
 
     def edges(self) -> torch.Tensor:
         """int64 ``[num_edges, 2]``: each undirected edge once, ``i < j``, in ascending order."""
-        return self._edges
-
-    @kept
-    def _edges(self) -> torch.Tensor:
-        row, col = self.adjacency.row, self.adjacency.col
-        return torch.stack([row, col], dim=1)[row < col]
+        return self.adjacency.above
 
     @kept
     def propagation(self) -> SparseMatrix:
@@ -310,22 +316,22 @@ class Graph(Keeping, FromTable):
 
     @kept
     def _looped(self) -> tuple[SparseMatrix, torch.Tensor]:
-        adjacency, nodes = self.adjacency, torch.arange(self.num_nodes, device=self.device)
-        low, high = torch.minimum(adjacency.row, adjacency.col), torch.maximum(adjacency.row, adjacency.col)
-        edges = self.edges()
-        keys = edges[:, 0] * self.num_nodes + edges[:, 1]
-        edge = torch.searchsorted(keys, low * self.num_nodes + high)
-        row, col = torch.cat([adjacency.row, nodes]), torch.cat([adjacency.col, nodes])
-        weight = adjacency.values if self._weights is None else self._weights
-        order = torch.argsort(row * self.num_nodes + col)
-        looped = SparseMatrix(
-            adjacency.rowptr + torch.arange(self.num_nodes + 1, device=self.device),
-            col[order],
-            torch.cat([weight, weight.new_ones(self.num_nodes)])[order],
-            adjacency.shape,
-            symmetric=True,
-        )
-        return looped, torch.cat([edge, torch.full_like(nodes, -1)])[order]
+        with backends.unforced():
+            looped, edge, self.adjacency.above = ops.add_self_loops(self._weighted)
+        return looped, edge
+
+    @property
+    def _weighted(self) -> SparseMatrix:
+        """The adjacency with its weights as values."""
+        full = self.adjacency
+        if self._weights is None:
+            return full
+        return SparseMatrix(full.rowptr, full.col, self._weights, full.shape, symmetric=True, hollow=True)
+
+    def _edge_of_entry(self) -> torch.Tensor:
+        """int64 ``[nnz]``: the row of :meth:`edges` that each entry of the adjacency belongs to."""
+        edge = self.with_self_loops()[1]
+        return edge[edge >= 0]
 
     @lasting
     def with_edges(self, edges: torch.Tensor) -> Graph:
@@ -342,8 +348,7 @@ class Graph(Keeping, FromTable):
         kept = torch.isin(every[:, 0] * self.num_nodes + every[:, 1], low * self.num_nodes + high)
         if not inside.all() or int(kept.sum()) != torch.unique(low * self.num_nodes + high).shape[0]:
             raise ValueError("edges: got pairs that are not edges of this graph, want rows of graph.edges()")
-        edge = self.with_self_loops()[1]
-        keep = kept[edge[edge >= 0]]
+        keep = kept[self._edge_of_entry()]
         rowptr = torch.zeros_like(self.adjacency.rowptr)
         rowptr[1:] = torch.bincount(self.adjacency.row[keep], minlength=self.num_nodes).cumsum(0)
         graph = self._copy()
@@ -379,11 +384,12 @@ class Graph(Keeping, FromTable):
         graph = self._copy()
         graph.adjacency = self.adjacency.to(device=device, dtype=dtype)
         if self._weights is not None:
-            graph._weights = self.adjacency.with_values(self._weights).to(device=device, dtype=dtype).values
+            graph._weights = self._weighted.to(device=device, dtype=dtype).values
         graph.features = self.features.to(device=device, dtype=dtype)
         graph.labels = None if self.labels is None else self.labels.to(device=device)
         graph.edge_times = None if self.edge_times is None else self.edge_times.to(device=device)
         graph.masks = {key: mask.to(device=device) for key, mask in self.masks.items()}
+        graph.node_numbers = None if self.node_numbers is None else self.node_numbers.to(device=device)
         graph._forget()
         return graph
 
@@ -393,15 +399,6 @@ class Graph(Keeping, FromTable):
         return graph
 
 
-def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Tensor | None = None) -> SparseMatrix:
-    """``D^-1/2 (A + I) D^-1/2`` of the edges ``kept`` (None: all), from what :meth:`Graph.with_self_loops` returns."""
-    rowptr, row, col, weight = looped.rowptr, looped.row, looped.col, looped.values
-    if kept is not None:
-        # The edge number of a self-loop is -1, which is the index of the last element, True.
-        stays = torch.cat([kept, kept.new_ones(1)])[edge]
-        row, col, weight = row[stays], col[stays], weight[stays]
-        rowptr = torch.zeros_like(rowptr)
-        rowptr[1:] = torch.bincount(row, minlength=looped.shape[0]).cumsum(0)
-    scale = row_sums(rowptr, weight).rsqrt()
-    # Symmetric bit for bit, because the product of the two scales does not depend on their order.
-    return SparseMatrix(rowptr, col, weight * (scale[row] * scale[col]), looped.shape, symmetric=True)
+def check_graph(value: Any) -> None:
+    if not isinstance(value, Graph):
+        raise TypeError(f"graph: got {type(value).__name__}, want a seegera_fast.Graph")

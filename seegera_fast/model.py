@@ -8,19 +8,18 @@ import pathlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
-from itertools import zip_longest
 from typing import IO, Any
 
 import torch
 from torch import nn
 
-from . import checks, model_file, ops
-from .calibration import Calibration
+from . import checks, matching, model_file, ops
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
-from .graph import Graph
+from .graph import Graph, check_graph
 from .masking import mask_features, mask_structure
+from .model_file import ModelHeader
 from .nn import Decoded, Decoder, Encoder, Head, InnerProductDecoder
 from .objective import Output, Posterior, Targets, bound, check_targets
 from .ops.feature_likelihood import LIKELIHOODS
@@ -36,7 +35,8 @@ class SeeGera(Prediction, nn.Module):
     """The semi-implicit graph variational auto-encoder of the paper.
 
     Args:
-        graph: the graph that sets the sizes, and the default graph of the methods below.
+        graph: the graph that sets the features, and the default graph of the methods below. They take any other graph
+            with these features too; with variant "independent" it has to have the same nodes.
         config: the configuration; None: the defaults.
         seed: seed of the initial weights, and of the draws in calls without a seed.
         options: fields of :class:`SeeGeraConfig`; they override those of ``config``.
@@ -45,6 +45,9 @@ class SeeGera(Prediction, nn.Module):
         calibration: how inner products become calibrated probabilities; None: not known. ``link_prediction`` sets
             it where there is a validation part, and the model's file keeps it.
         feature_names: the names of the features, if the graph has them; a graph with other names is refused.
+        weighted: whether the edges of the graph have weights. A graph where it is otherwise is warned of.
+        normalize_features: whether the task that trained the model divided each row of the features by its sum; None:
+            not known. A graph of other features is warned of.
 
     Raises:
         TypeError: an unknown field; the message names the most similar ones.
@@ -71,7 +74,7 @@ class SeeGera(Prediction, nn.Module):
     @lasting
     def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
         super().__init__()
-        checks.graph(graph)
+        check_graph(graph)
         if config is not None and not isinstance(config, SeeGeraConfig):
             raise TypeError(f"config: got {checks.shown(config)}, want a seegera_fast.SeeGeraConfig")
         if isinstance(seed, torch.Tensor):
@@ -79,8 +82,7 @@ class SeeGera(Prediction, nn.Module):
         seed = checks.seed(seed, None)
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         config = replace(config or SeeGeraConfig(), **options)
-        self._begin(config, seed, graph.num_nodes, graph.num_features)
-        self.feature_names = None if graph.feature_names is None else tuple(graph.feature_names)
+        self._begin(model_file.header_of(config, seed, graph))
         check_targets(self.config, graph)
         self._graph = graph
         # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
@@ -96,12 +98,10 @@ class SeeGera(Prediction, nn.Module):
         if self.config.negatives != "all":
             _ = graph.adjacency.non_edges
 
-    def _begin(self, config: SeeGeraConfig, seed: int, num_nodes: int, num_features: int) -> None:
+    def _begin(self, header: ModelHeader) -> None:
         """Sets what a model has besides its layers."""
-        self.config, self.seed = config, seed
-        self.num_nodes, self.num_features = num_nodes, num_features
-        self.calibration: Calibration | None = None
-        self.feature_names: tuple[str, ...] | None = None
+        for entry in fields(header):
+            setattr(self, entry.name, getattr(header, entry.name))
         self._graph: Graph | None = None
         self._steps = 0
 
@@ -144,39 +144,9 @@ class SeeGera(Prediction, nn.Module):
             if graph is None:
                 raise ValueError("graph: got none, and the model was loaded without one")
         elif graph is not self._graph:
-            checks.graph(graph)
-            self._check_names(graph)
-            if (graph.num_nodes, graph.num_features) != (self.num_nodes, self.num_features):
-                raise ValueError(
-                    f"graph: has {graph.num_nodes} nodes and {graph.num_features} features, want {self.num_nodes} and "
-                    f"{self.num_features}, those of the model"
-                )
-        weight = self.node_mean.first.weight
-        if weight.dtype not in FLOATING:
-            raise TypeError(
-                f"model: has weights of {weight.dtype}, want torch.float32 or torch.float64: model.float() or .double()"
-            )
-        if graph.device != weight.device:
-            raise ValueError(
-                f"graph: is on {graph.device}, want {weight.device}, as the model: graph.to({weight.device})"
-            )
-        if graph.dtype != weight.dtype:
-            raise TypeError(
-                f"graph: got {graph.dtype}, want {weight.dtype}, as the model: graph.to(dtype={weight.dtype})"
-            )
+            matching.check_graph(self, graph)
+        matching.check_kind(self.node_mean.first.weight, graph)
         return graph
-
-    def _check_names(self, graph: Graph) -> None:
-        """Refuses a graph whose features have other names, or another order, than those of the model."""
-        if self.feature_names is None or graph.feature_names is None:
-            return
-        names = graph.feature_names.tolist()
-        for number, (name, wanted) in enumerate(zip_longest(names, self.feature_names)):
-            if name != wanted:
-                got = "is missing" if name is None else f"is {arguments.shown(name)}"
-                want = "no more" if wanted is None else arguments.shown(wanted)
-                of_model = f"the {len(self.feature_names)} features of the model, in their order"
-                raise ValueError(f"graph: feature {number} {got}, want {want}: {of_model}")
 
     def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> SeeGera:
         """Moves or converts the weights, for ``to``, ``double`` and their like. The model's own graph follows."""
@@ -203,13 +173,13 @@ class SeeGera(Prediction, nn.Module):
         In training mode, edges and features are masked (v3) and dropout is applied, both with new draws at each call.
 
         Args:
-            graph: a graph of the model's sizes; None: the graph that the model was built with.
+            graph: a graph with the model's features and any nodes; None: the graph that the model was built with.
             seed: seed of all draws: an int, or an int64 tensor of one element. None: a new one at each call.
             warmup: factor t of the regularising terms, in [0, 1].
 
         Raises:
-            TypeError, ValueError: a graph of other sizes, "bernoulli" with features outside [0, 1], too many negatives,
-                or a seed or a factor of another kind or out of range.
+            TypeError, ValueError: a graph with other features, or with variant "independent" other nodes; "bernoulli"
+                with features outside [0, 1], too many negatives, or a seed or a factor of another kind or out of range.
         """
         graph = self._checked(graph)
         check_targets(self.config, graph)
@@ -289,8 +259,9 @@ class SeeGera(Prediction, nn.Module):
             TypeError, ValueError: an argument of a wrong kind, size or range.
         """
         checks.sparse("features", features)
-        if features.shape != (self.num_nodes, self.num_features):
-            raise ValueError(f"features: got shape {features.shape}, want ({self.num_nodes}, {self.num_features})")
+        nodes = self.num_nodes if matching.fixed_nodes(self.config) else features.shape[0]
+        if features.shape != (nodes, self.num_features):
+            raise ValueError(f"features: got shape {features.shape}, want ({nodes}, {self.num_features})")
         return self._encode(propagation, features, num_draws, self._dropout, checks.seed(seed, features.device))
 
     @property
@@ -383,9 +354,8 @@ class SeeGera(Prediction, nn.Module):
         """
         opened = hasattr(path, "write")
         with nullcontext(path) if opened else written_aside(pathlib.Path(arguments.path("path", path))) as file:
-            sizes = self.num_nodes, self.num_features
-            known = self.calibration, self.feature_names
-            model_file.write(file, self.config, self.seed, sizes, self.state_dict(), *known)
+            header = ModelHeader(**{entry.name: getattr(self, entry.name) for entry in fields(ModelHeader)})
+            model_file.write(file, header, self.state_dict())
 
     @classmethod
     @lasting
@@ -395,33 +365,34 @@ class SeeGera(Prediction, nn.Module):
         """Reads a model written by :meth:`save`.
 
         Args:
-            graph: the default graph of the methods; None: each call needs a graph.
+            graph: the default graph of the methods, with the features of the training and any nodes; None: each call
+                needs a graph.
             device: the device of the weights, if no graph is given; with a graph, the graph's device is taken.
 
         Raises:
             TypeError: an argument of a wrong kind.
             FileNotFoundError: there is no such file.
             ValueError: the file was not written by :meth:`save`, or has NaN or infinite weights; the graph has other
-                sizes, or too many nodes for the file's number of draws. The message names the file and the fault.
+                features, or other nodes where the model knows its nodes one by one, or too many for the file's number
+                of draws. The message names the file and the fault.
         """
         path = arguments.path("path", path)
         if graph is not None:
-            checks.graph(graph)
+            check_graph(graph)
         device = arguments.device("device", device)
         try:
             file = tensor_file.read(pathlib.Path(path))
             header = model_file.read_header(file)
             model = cls.__new__(cls)
             nn.Module.__init__(model)
-            model._begin(header.config, header.seed, header.num_nodes, header.num_features)
-            model.calibration, model.feature_names = header.calibration, header.feature_names
+            model._begin(header)
             try:
                 model._build(None)
             except RuntimeError:
                 raise ValueError(f"{file.path} has widths in its header that no tensor can have") from None
             weights = model_file.read_weights(file, model.state_dict())
             if graph is not None:
-                model_file.check_draws(file, header, graph.device)
+                model_file.check_draws(file, header, graph)
         except ValueError as error:
             raise ValueError(f"path: {error}, want a file of SeeGera.save") from error
         model.load_state_dict(weights, assign=True)

@@ -1,11 +1,11 @@
-"""The file of a model: its configuration, sizes and weights."""
+"""The file of a model: its configuration, sizes and weights, and what it knows of the graph it was built with."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import IO, Any
 
@@ -13,6 +13,8 @@ import torch
 
 from .calibration import Calibration
 from .config import SeeGeraConfig, checked_fields
+from .graph import Graph
+from .matching import fixed_nodes, has_identity_features
 from .support import arguments, tensor_file
 from .support.arguments import FLOATING, MOST_INT
 from .support.hints import quoted
@@ -20,23 +22,52 @@ from .support.json_fields import Fields, parse
 from .support.report import readable_bytes
 
 FORMAT = "seegera_fast.SeeGera/1"
+FLAGS = ("weighted", "normalize_features")
 SIZES = ("num_nodes", "num_features")
 LARGEST = {"seed": 2**63 - 1, **dict.fromkeys(SIZES, MOST_INT)}
 
 
-def write(
-    file: IO[bytes],
-    config: SeeGeraConfig,
-    seed: int,
-    sizes: tuple[int, int],
-    weights: Mapping[str, torch.Tensor],
-    calibration: Calibration | None = None,
-    feature_names: Sequence[str] | None = None,
-) -> None:
-    """Writes a model to an open file. The same model gives the same bytes.
+@dataclass(frozen=True)
+class ModelHeader:
+    """What a model has besides its weights and its graph, and the header of its file says.
 
-    Args:
-        sizes: the numbers of nodes and of features.
+    Attributes:
+        identity_features: whether the model's graph was given no features, so that each node is one.
+        node_digest: the digest of the nodes' names, if the model knows its nodes one by one and they have names.
+        weighted: whether the edges of the model's graph have weights; None: not known, as earlier versions did not
+            write it.
+        normalize_features: whether a task divided each row of the features by its sum; None: not known.
+    """
+
+    config: SeeGeraConfig
+    seed: int
+    num_nodes: int
+    num_features: int
+    calibration: Calibration | None = None
+    feature_names: tuple[str, ...] | None = None
+    identity_features: bool = False
+    node_digest: str | None = None
+    weighted: bool | None = None
+    normalize_features: bool | None = None
+
+
+def header_of(config: SeeGeraConfig, seed: int, graph: Graph) -> ModelHeader:
+    """The header of a new model for a graph."""
+    identity = has_identity_features(graph)
+    return ModelHeader(
+        config,
+        seed,
+        graph.num_nodes,
+        graph.num_features,
+        feature_names=None if graph.feature_names is None else tuple(graph.feature_names),
+        identity_features=identity,
+        node_digest=graph.node_digest if identity or fixed_nodes(config) else None,
+        weighted=graph.weights is not None,
+    )
+
+
+def write(file: IO[bytes], header: ModelHeader, weights: Mapping[str, torch.Tensor]) -> None:
+    """Writes a model to an open file. The same model gives the same bytes.
 
     Raises:
         TypeError, ValueError: a weight could not be read again (its dtype, its device, NaN), or the file, which is the
@@ -50,13 +81,17 @@ def write(
     dtypes = {tensor.dtype for tensor in weights.values()}
     if len(dtypes) > 1:
         raise TypeError(f"weights: got {' and '.join(sorted(map(str, dtypes)))}, want one dtype")
-    numbers = dict(zip(LARGEST, (seed, *sizes), strict=True))
-    texts = {"format": FORMAT, "config": json.dumps(asdict(config))}
-    texts |= {name: str(number) for name, number in numbers.items()}
-    if calibration is not None:
-        texts["calibration"] = json.dumps(asdict(calibration))
-    if feature_names is not None:
-        texts["feature_names"] = json.dumps(list(feature_names))
+    texts = {"format": FORMAT, "config": json.dumps(asdict(header.config))}
+    texts |= {name: str(getattr(header, name)) for name in LARGEST}
+    if header.calibration is not None:
+        texts["calibration"] = json.dumps(asdict(header.calibration))
+    if header.feature_names is not None:
+        texts["feature_names"] = json.dumps(list(header.feature_names))
+    if header.identity_features:
+        texts["identity_features"] = "true"
+    if header.node_digest is not None:
+        texts["node_digest"] = header.node_digest
+    texts |= {name: json.dumps(getattr(header, name)) for name in FLAGS if getattr(header, name) is not None}
     try:
         tensor_file.write(file, weights, texts)
     except (TypeError, ValueError) as error:
@@ -64,18 +99,6 @@ def write(
         kind = TypeError if isinstance(error, TypeError) else ValueError
         wanted = "a binary file that is open for writing"
         raise kind(f"path: got {type(file).__name__} ({error}), want {wanted}") from error
-
-
-@dataclass(frozen=True)
-class ModelHeader:
-    """What the header of a model's file says."""
-
-    config: SeeGeraConfig
-    seed: int
-    num_nodes: int
-    num_features: int
-    calibration: Calibration | None
-    feature_names: tuple[str, ...] | None
 
 
 def read_header(file: tensor_file.TensorFile) -> ModelHeader:
@@ -95,9 +118,13 @@ def read_header(file: tensor_file.TensorFile) -> ModelHeader:
         numbers = {name: _read_int(name, file.texts[name]) for name in LARGEST}
         calibration = _read_calibration(file.texts.get("calibration"))
         names = _read_feature_names(file.texts.get("feature_names"), numbers["num_features"])
+        identity = _read_text("identity_features", file.texts.get("identity_features"), "true") is not None
+        digest = _read_text("node_digest", file.texts.get("node_digest"), "[0-9a-f]{64}")
+        flags = {name: _read_flag(name, file.texts.get(name)) for name in FLAGS}
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file.path} has a header that isn't that of a model ({error})") from error
-    return ModelHeader(config, **numbers, calibration=calibration, feature_names=names)
+    known = {"calibration": calibration, "feature_names": names, **flags}
+    return ModelHeader(config, **numbers, **known, identity_features=identity, node_digest=digest)
 
 
 def _read_config(content: Any, tensors: int) -> SeeGeraConfig:
@@ -132,6 +159,17 @@ def _read_feature_names(text: str | None, count: int) -> tuple[str, ...] | None:
     return tuple(names)
 
 
+def _read_text(name: str, text: str | None, pattern: str) -> str | None:
+    if text is not None and not re.fullmatch(pattern, text):
+        raise ValueError(f"{name}: got {quoted(text)}, want {pattern}")
+    return text
+
+
+def _read_flag(name: str, text: str | None) -> bool | None:
+    found = _read_text(name, text, "true|false")
+    return None if found is None else found == "true"
+
+
 def _read_int(name: str, text: str) -> int:
     least = -LARGEST[name] - 1 if name == "seed" else 1
     if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= LARGEST[name]:
@@ -139,25 +177,26 @@ def _read_int(name: str, text: str) -> int:
     return int(text)
 
 
-def check_draws(file: tensor_file.TensorFile, header: ModelHeader, device: torch.device) -> None:
-    """Checks that one embedding of the model's nodes, all of whose draws are held at once, fits in a device's memory.
+def check_draws(file: tensor_file.TensorFile, header: ModelHeader, graph: Graph) -> None:
+    """Checks that one embedding of a graph's nodes, all of whose draws are held at once, fits in the device's memory.
 
     The number of draws is in no tensor's shape, so a wrong one would be noticed only when the memory runs out.
 
     Raises:
         ValueError: it does not fit.
     """
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
+    if graph.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(graph.device).total_memory
     else:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     draws, width = header.config.num_importance_samples, header.config.embedding_dim
     itemsize = min(entry.dtype.itemsize for entry in file.entries.values())
-    needed = draws * header.num_nodes * width * itemsize
-    if needed > memory:
+    needed = draws * graph.num_nodes * width * itemsize
+    # A single draw is no mistake, and the embedding of a large graph may lie in a file.
+    if draws > 1 and needed > memory:
         raise ValueError(
-            f"{file.path} has num_importance_samples {draws} in its header: so many draws of {header.num_nodes} nodes "
-            f"take {readable_bytes(needed)}, and {device} has {readable_bytes(memory)}"
+            f"{file.path} has num_importance_samples {draws} in its header: so many draws of {graph.num_nodes} nodes "
+            f"take {readable_bytes(needed)}, and {graph.device} has {readable_bytes(memory)}"
         )
 
 

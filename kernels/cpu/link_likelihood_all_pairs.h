@@ -14,23 +14,8 @@
 #include <cstdint>
 
 #include "common/isa.h"
+#include "common/score_tile.h"
 #include "link_likelihood.h"
-
-namespace seegera {
-
-// The scores of two blocks. Rows are padded to a whole number of vectors.
-template <typename T>
-struct LinkTile {
-    T* scores;
-    int64_t stride;
-    int64_t rows;
-    int64_t columns;
-};
-
-// A cell of a tile: its row and its column in the halves of 32 bits.
-constexpr int kCellBits = 16;
-
-}  // namespace seegera
 
 #ifndef SEEGERA_REGISTER
 
@@ -44,13 +29,13 @@ template <typename T>
 constexpr T kLowest = -(sizeof(T) == sizeof(float) ? static_cast<T>(__FLT_MAX__) : static_cast<T>(__DBL_MAX__));
 
 template <typename T>
-inline T& at_cell(const LinkTile<T>& tile, uint32_t cell) {
+inline T& at_cell(const ScoreTile<T>& tile, uint32_t cell) {
     return tile.scores[(cell >> kCellBits) * tile.stride + (cell & ((1u << kCellBits) - 1))];
 }
 
 // The sum of weight * softplus(-s) over the cells, whose slopes go to `slopes`. The tile keeps kLowest there.
 template <typename T>
-double take_links(const LinkTile<T>& tile, const uint32_t* cells, int64_t count, double weight, T* slopes) {
+double take_links(const ScoreTile<T>& tile, const uint32_t* cells, int64_t count, double weight, T* slopes) {
     using V = Vector<T, kVectorBytes>;
     for (int64_t c = 0; c < count; ++c) {
         T& score = at_cell(tile, cells[c]);
@@ -74,7 +59,7 @@ double take_links(const LinkTile<T>& tile, const uint32_t* cells, int64_t count,
 }
 
 template <typename T>
-void put_links(const LinkTile<T>& tile, const uint32_t* cells, int64_t count, const T* slopes) {
+void put_links(const ScoreTile<T>& tile, const uint32_t* cells, int64_t count, const T* slopes) {
     for (int64_t c = 0; c < count; ++c) {
         at_cell(tile, cells[c]) = slopes[c];
     }
@@ -82,7 +67,7 @@ void put_links(const LinkTile<T>& tile, const uint32_t* cells, int64_t count, co
 
 // The sum of softplus(s) over the tile. With `slopes`, sigmoid(s) overwrites s.
 template <typename T>
-double dense_terms(const LinkTile<T>& tile, bool slopes) {
+double dense_terms(const ScoreTile<T>& tile, bool slopes) {
     using V = Vector<T, kVectorBytes>;
     double total = 0;
     for (int64_t r = 0; r < tile.rows; ++r) {
@@ -108,10 +93,10 @@ double dense_terms(const LinkTile<T>& tile, bool slopes) {
     return total;
 }
 
-#define SEEGERA_INSTANTIATE(T)                                                            \
-    template double take_links(const LinkTile<T>&, const uint32_t*, int64_t, double, T*); \
-    template void put_links(const LinkTile<T>&, const uint32_t*, int64_t, const T*);      \
-    template double dense_terms(const LinkTile<T>&, bool);
+#define SEEGERA_INSTANTIATE(T)                                                             \
+    template double take_links(const ScoreTile<T>&, const uint32_t*, int64_t, double, T*); \
+    template void put_links(const ScoreTile<T>&, const uint32_t*, int64_t, const T*);      \
+    template double dense_terms(const ScoreTile<T>&, bool);
 SEEGERA_INSTANTIATE(float)
 SEEGERA_INSTANTIATE(double)
 #undef SEEGERA_INSTANTIATE
@@ -135,9 +120,9 @@ SEEGERA_INSTANTIATE(double)
 
 namespace seegera {
 
-SEEGERA_FOR_EACH_ISA(template <typename T> double take_links(const LinkTile<T>&, const uint32_t*, int64_t, double, T*);
-                     template <typename T> void put_links(const LinkTile<T>&, const uint32_t*, int64_t, const T*);
-                     template <typename T> double dense_terms(const LinkTile<T>&, bool);)
+SEEGERA_FOR_EACH_ISA(template <typename T> double take_links(const ScoreTile<T>&, const uint32_t*, int64_t, double, T*);
+                     template <typename T> void put_links(const ScoreTile<T>&, const uint32_t*, int64_t, const T*);
+                     template <typename T> double dense_terms(const ScoreTile<T>&, bool);)
 
 // The links of any two blocks, as cells of their tile.
 class LinkCells {
@@ -223,7 +208,7 @@ class LinkTileWorker {
         const torch::stable::Tensor right = matrix(z_columns, p_.width, columns, 1, p_.row_stride);
         multiply(scores, left, right);
 
-        const LinkTile<T> tile{scores_, stride_, rows, columns};
+        const ScoreTile<T> tile{scores_, stride_, rows, columns};
         const uint32_t* links = cells_.of(m.lower, m.upper);
         const int64_t count = cells_.count(m.lower, m.upper);
         double total = SEEGERA_CHOOSE(take_links<T>)(tile, links, count, p_.link_weight, slopes_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/isa.h"
+#include "common/score_tile.h"
 
 namespace seegera {
 
@@ -24,18 +25,6 @@ struct EmbeddingRows {
 
     const T* row(int64_t node) const { return z + node * width; }
 };
-
-// Approximate scores of two blocks of rows. Rows are padded to a whole number of vectors.
-template <typename T>
-struct ScoreTile {
-    const T* scores;
-    int64_t stride;
-    int64_t rows;
-    int64_t columns;
-};
-
-// A cell of a tile: its row and its column in the halves of 32 bits.
-constexpr int kCellBits = 16;
 
 }  // namespace seegera
 

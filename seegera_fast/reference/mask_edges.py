@@ -1,6 +1,6 @@
 """Structure masking (v3): the propagation matrix of the remaining edges."""
 
-from ..graph import propagation_matrix
+from ..propagation import propagation_matrix
 from ..sparse_matrix import SparseMatrix
 from .draw_subset import draw_subset
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import checks
-from ..graph import Graph
+from ..convert import warn_outside
+from ..graph import Graph, check_graph
 from ..sampling import ZeroEntries, share
 from ..sparse_matrix import SparseMatrix
 from ..support import arguments
@@ -43,13 +43,13 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
         >>> split.train.num_edges
         8639
     """
-    checks.graph(graph)
+    check_graph(graph)
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     if isinstance(sides, str):
         arguments.choice("sides", sides, (AUTO,))
     edges, absent = graph.edges(), graph.adjacency.non_edges if sides is None else NonEdgesAcross(graph, sides)
-    num_valid, num_test = (share(ratio, graph.num_edges) for ratio in (valid, test))
+    num_valid, num_test = _shares(graph.num_edges, "edges", valid=valid, test=test)
     kind = "non-edges" if sides is None else "non-edges across its sides"
     ranks = _ranks(generator, absent.count, num_valid + num_test, f"graph: has {graph.num_edges} edges", kind)
     negatives = absent.pairs(ranks.to(graph.device))
@@ -85,11 +85,11 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
         >>> split.train.features.nnz + len(split.valid_pos) + len(split.test_pos) == graph.features.nnz
         True
     """
-    checks.graph(graph)
+    check_graph(graph)
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     features = graph.features
-    num_valid, num_test = (share(ratio, features.nnz) for ratio in (valid, test))
+    num_valid, num_test = _shares(features.nnz, "features that are not 0", valid=valid, test=test)
     absent = ZeroEntries(features.row, features.col, features.shape)
     hidden = num_valid + num_test
     ranks = _ranks(generator, absent.count, hidden, f"features: have {features.nnz} non-zero entries", "zero entries")
@@ -126,12 +126,12 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
         >>> len(split.train), len(split.valid), len(split.test)
         (179, 179, 1439)
     """
-    checks.graph(graph)
+    check_graph(graph)
     _check_ratios(train=train, valid=valid)
     generator = _generator(seed)
     known = torch.nonzero(labelled(graph)).flatten()
     count = known.shape[0]
-    num_train, num_valid = (share(ratio, count) for ratio in (train, valid))
+    num_train, num_valid = _shares(count, "nodes with a known label", train=train, valid=valid)
     order = torch.from_numpy(generator.permutation(count)).to(known.device)
     parts = order.split([num_train, num_valid, count - num_train - num_valid])
     return NodeSplit(*(known[part.sort().values].to(graph.device) for part in parts))
@@ -144,7 +144,7 @@ def public_split(graph: Graph) -> NodeSplit:
         TypeError: ``graph`` is not a Graph.
         ValueError: the graph has no labels, a mask is missing, or two masks have a node in common.
     """
-    checks.graph(graph)
+    check_graph(graph)
     known = labelled(graph)
     missing = [part for part in ("train", "valid", "test") if part not in graph.masks]
     if missing:
@@ -162,6 +162,16 @@ def _check_ratios(**ratios: Any) -> None:
     if sum(ratios.values()) >= 1:
         got = " and ".join(f"{name} {ratio}" for name, ratio in ratios.items())
         raise ValueError(f"{', '.join(ratios)}: got {got}, want ratios with a sum below 1")
+
+
+def _shares(count: int, things: str, **ratios: float) -> list[int]:
+    """How many of the things are in each part. A warning names the parts that should have some and are empty."""
+    sizes = {name: share(ratio, count) for name, ratio in ratios.items()}
+    empty = [f"{name}={ratios[name]:g}" for name, size in sizes.items() if ratios[name] and not size]
+    if empty:
+        which = "that part is" if len(empty) == 1 else "these parts are"
+        warn_outside(f"graph: has too few {things} ({count}) for {' and '.join(empty)}: {which} empty")
+    return list(sizes.values())
 
 
 def _generator(seed: Any) -> np.random.Generator:

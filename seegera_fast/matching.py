@@ -1,0 +1,128 @@
+"""Whether a graph is one that a model can take: its features, and for some models its nodes."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+import torch
+
+from .config import SeeGeraConfig
+from .convert import FLOATING, warn_outside
+from .graph import Graph
+from .graph import check_graph as require_graph
+from .prediction import Prediction
+from .sparse_matrix import SparseMatrix, row_sums
+from .support import arguments
+
+
+def fixed_nodes(config: SeeGeraConfig) -> bool:
+    """Whether a model has weights for single nodes: the feature encoder of v1 reads the columns of X (Eq. psi_2)."""
+    return config.feature_side and config.variant == "independent"
+
+
+def has_identity_features(graph: Graph) -> bool:
+    """Whether a graph was given no features, so that each node is a feature of its own, or as good as none."""
+    return graph.feature_names is None and graph.num_nodes > 1 and _is_diagonal(graph.features)
+
+
+def _is_diagonal(matrix: SparseMatrix) -> bool:
+    """Whether all entries of a square matrix are on the diagonal, and some are there."""
+    square = matrix.shape[0] == matrix.shape[1]
+    # Beyond one entry per row the columns need no look.
+    return square and 0 < matrix.nnz <= matrix.shape[0] and bool(torch.equal(matrix.col, matrix.row))
+
+
+def check_graph(model: Prediction, graph: Graph) -> None:
+    """Refuses a graph that the weights of a model say nothing about.
+
+    Raises:
+        TypeError: not a Graph.
+        ValueError: other features, or other nodes where the model knows its nodes one by one.
+    """
+    require_graph(graph)
+    _check_feature_names(model, graph)
+    _compare_preparation(model, graph)
+    if graph.num_features != model.num_features:
+        raise ValueError(
+            f"graph: has {graph.num_features} features, want {model.num_features}, those of the model"
+            + _why_other_features(model, graph)
+        )
+    by_node = fixed_nodes(model.config)
+    if by_node and graph.num_nodes != model.num_nodes:
+        raise ValueError(
+            f"graph: has {graph.num_nodes} nodes, want {model.num_nodes}, those of the model: the feature encoder of "
+            'variant "independent" (v1) has a weight for each node; models of variant "correlated" (v2, v3) take '
+            "graphs with any nodes"
+        )
+    if model.node_digest is None or graph.num_nodes != model.num_nodes or torch.compiler.is_compiling():
+        return
+    # The features of a part of a graph say themselves which of its nodes they belong to.
+    told_apart = by_node or has_identity_features(graph)
+    if told_apart and graph.node_digest not in (None, model.node_digest):
+        why = 'variant "independent" (v1) has a weight for each node' if by_node else _EACH_NODE
+        raise ValueError(f"graph: its nodes have other names than those of the model, or another order: {why}")
+
+
+_EACH_NODE = "the model was trained without features, so that each node is a feature of its own"
+
+
+def _why_other_features(model: Prediction, graph: Graph) -> str:
+    """What explains another number of features, if one of the two graphs has no features of its own."""
+    if model.identity_features:
+        return f": {_EACH_NODE}, and it knows no other nodes; a model for other nodes needs a graph with features"
+    if has_identity_features(graph):
+        return "; the graph was given none, so that each node is a feature of its own"
+    return ""
+
+
+def _check_feature_names(model: Prediction, graph: Graph) -> None:
+    """Refuses a graph whose features have other names, or another order, than those of the model."""
+    if model.feature_names is None or graph.feature_names is None:
+        return
+    names = graph.feature_names.tolist()
+    # Nearly always, and once for each batch.
+    if tuple(names) == model.feature_names:
+        return
+    for number, (name, wanted) in enumerate(zip_longest(names, model.feature_names)):
+        if name != wanted:
+            got = "is missing" if name is None else f"is {arguments.shown(name)}"
+            want = "no more" if wanted is None else arguments.shown(wanted)
+            of_model = f"the {len(model.feature_names)} features of the model, in their order"
+            raise ValueError(f"graph: feature {number} {got}, want {want}: {of_model}")
+
+
+def _compare_preparation(model: Prediction, graph: Graph) -> None:
+    """Warns of a graph whose edges or features were prepared in another way than those of the model's graph."""
+    if model.weighted is not None and model.weighted != (graph.weights is not None):
+        if model.weighted:
+            warn_outside("graph: its edges have no weights, and those in training had: weighted=True keeps them")
+        else:
+            warn_outside("graph: its edges have weights, and those in training had none: weighted=False drops them")
+    if model.normalize_features and not torch.compiler.is_compiling() and not _is_normalized(graph.features):
+        warn_outside(
+            "graph: its features are not normalised, and those in training were (normalize_features=True): "
+            "graph.with_features(graph.features.row_normalized, graph.feature_names) is the graph that is meant"
+        )
+
+
+def _is_normalized(matrix: SparseMatrix) -> bool:
+    """Whether each row has the sum 1 of absolute values, or is empty."""
+    sums = row_sums(matrix.rowptr, matrix.values.abs())
+    return bool(((sums == 0) | ((sums - 1).abs() < 1e-3)).all())
+
+
+def check_kind(weight: torch.Tensor, graph: Graph) -> None:
+    """Refuses a graph of another dtype or on another device than a weight of the model.
+
+    Raises:
+        TypeError: another dtype, or a model that is neither float32 nor float64.
+        ValueError: another device.
+    """
+    if weight.dtype not in FLOATING:
+        raise TypeError(
+            f"model: has weights of {weight.dtype}, want torch.float32 or torch.float64: model.float() or .double()"
+        )
+    if graph.device != weight.device:
+        raise ValueError(f"graph: is on {graph.device}, want {weight.device}, as the model: graph.to({weight.device})")
+    if graph.dtype != weight.dtype:
+        raise TypeError(f"graph: got {graph.dtype}, want {weight.dtype}, as the model: graph.to(dtype={weight.dtype})")
