@@ -158,7 +158,8 @@ def _links(options: argparse.Namespace) -> int:
         save_histogram(picture, columns[PROBABILITY], title=title, x="probability of the link", y="links")
         with written_aside(drawn) as file:
             file.write(picture.getvalue())
-    say_if_plain(options, model)
+    if model.calibration is None:
+        say(options, "the probabilities are not calibrated: training held out no links for validation, or too few")
     print(printed(columns))
     print(one_line(f"{options.out}: {len(columns['node']):,} links"))
     return 0
@@ -212,12 +213,6 @@ def suggested_links(
         uncertain = model.link_scores(found.pairs, graph, seed, draws, calibrated=calibrated)
         columns[DEVIATION] = uncertain.deviation.cpu().numpy()
     return columns
-
-
-def say_if_plain(options: argparse.Namespace, model: SeeGera) -> None:
-    """Says it where the probabilities of suggested links are not calibrated."""
-    if model.calibration is None:
-        say(options, "the probabilities are not calibrated: training held out no links for validation, or too few")
 
 
 def numbers_of(graph: Graph, names: Sequence[str] | None) -> torch.Tensor | None:

@@ -69,7 +69,7 @@ from .output import (
 )
 from .processes import processes_of
 from .report_page import report_page
-from .suggestions import printed, say_if_plain, suggested_links
+from .suggestions import printed, suggested_links
 from .table_options import given_table_options
 
 # So many links of the whole graph are suggested, of graphs of so many nodes at most: a minute on two cores.
@@ -89,7 +89,8 @@ examples:
   seegera-fast train --data cora --set embedding_dim=64 --set negatives=edges --set patience=none
       --set reaches every field of SeeGeraConfig, TrainingConfig and the task
 
-files in the folder of --out, replaced when all is done, never left half written:
+files in the folder of --out, never left half written; the first four replace earlier ones when the training has ended,
+the others as they are made:
   results.json       scores, configuration, data set, versions, and the history of every epoch
   model.safetensors  the weights of the best epoch by validation
   embedding.npy      mean embeddings of all nodes, float32 [nodes, embedding_dim], given the whole graph
@@ -106,7 +107,7 @@ exit status:
   files could not be written to --out: they are in another folder, which is named; or standard output
   could not be written, 130 interrupted: Ctrl-C, SIGTERM,
   SIGHUP, SIGUSR1 or SIGUSR2 end the run after the epoch, what was trained is scored and written, and marked
-  "interrupted" in results.json; Ctrl-C once more ends the epoch too
+  "interrupted" in results.json; Ctrl-C once more ends the epoch too, and after the training what is left to do
 """
 
 
@@ -268,7 +269,8 @@ def _written(
     print(heading)
     print(_train_table(content["scores"], result))
     if links is not None:
-        print(f"most probable new links, of {len(links['node'])} in {LINKS}:\n{printed(links)}")
+        plain = "; their probabilities are not calibrated" if result.model.calibration is None else ""
+        print(f"most probable new links, of {len(links['node'])} in {LINKS}{plain}:\n{printed(links)}")
     _print_files(folder)
     if result.interrupted and Path(plan.checkpoint.path).exists():
         say(options, "the same command with --resume goes on")
@@ -300,7 +302,6 @@ def _write_links(
         k = min(SUGGESTED, missing)
         links = suggested_links(result.model, graph, k, per_node=False, bipartite=options.sides is not None)
     folder.write({LINKS: lambda file: write_table(file, links, ".csv")})
-    say_if_plain(options, result.model)
     return links
 
 

@@ -25,7 +25,12 @@ from .table_options import as_options, checked_tables
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Adds the model, the graph, and what they need."""
-    parser.add_argument("model", type=read_path, metavar="MODEL", help="model.safetensors of a run")
+    parser.add_argument(
+        "model",
+        type=read_path,
+        metavar="MODEL",
+        help="model.safetensors of a run; tables are read as that run read them, but for the options given here",
+    )
     add_graph_options(parser)
     parser.add_argument(
         "--normalize-features",
@@ -55,9 +60,9 @@ def require_out(options: argparse.Namespace, suffixes: tuple[str, ...], *more: P
 
 
 def read_trained(options: argparse.Namespace) -> tuple[SeeGera, Graph]:
-    """Reads the model and the graph that the options name, as the training read and prepared its graph.
+    """Reads the model and the graph that the options name.
 
-    What the options leave open is as the model's file says, and the results beside it.
+    What the options leave open is done as in training, by the model's file and the results beside it.
     """
     training = _training_of(options)
     _do_alike(options, training)
