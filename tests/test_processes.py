@@ -1,5 +1,8 @@
 """Training in several processes: the same run as in one, and all of them end together."""
 
+import contextlib
+import io
+import json
 import os
 import signal
 
@@ -240,3 +243,101 @@ def test_processes_end_together():
     assert first["error"] == ("MemoryError", "no memory")
     assert first["signal"] == 3
     assert 3 < first["early"] < 40
+
+
+def embedded(rank, folder):
+    """Embeddings whose rows the processes share, in each way of keeping them."""
+    graph, found = make_graph(), {}
+    for name, options in {
+        "gcn": {"num_importance_samples": 2},
+        "mlp": {"encoder": "mlp"},
+        "deep": {"encoder_layers": 3, "dtype": torch.float64},
+    }.items():
+        given = graph.to(dtype=options.pop("dtype", torch.float32))
+        model = sf.SeeGera(given, embedding_dim=4, hidden_dim=6, noise_dim=2, **options)
+        found[name] = (model.embed(shared=True, seed=3), model.embed(shared=True, seed=3, rows_at_once=5))
+        if rank == 0:
+            assert_rows(found[name], model.embed(seed=3))
+    path = folder / "z.npy"
+    written = model.embed(shared=True, seed=3, out=path)
+    assert (written is None) == (rank > 0)
+    few = sf.SeeGera(sf.Graph(torch.ones(2, 2) - torch.eye(2), torch.eye(2)), embedding_dim=2, hidden_dim=2)
+    found["few"] = (few.embed(shared=True), few.embed(shared=True, rows_at_once=1))
+    errors = [
+        message_of(lambda: model.embed(shared=True, rows_at_once=1 + rank)),
+        message_of(lambda: model.embed(shared=True, out=folder / "missing" / "z.npy")),
+    ]
+    return found, errors
+
+
+def assert_rows(found, expected):
+    for one in found:
+        assert one.shape == expected.shape
+        assert torch.allclose(one, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_processes_share_the_rows_of_embeddings(tmp_path):
+    outcomes = ranks.values(ranks.run(embedded, tmp_path, size=3))
+    first, errors = outcomes[0]
+    for found, others in outcomes[1:]:
+        assert others == errors
+        for name, pair in first.items():
+            assert all(map(torch.equal, pair, found[name])), name
+    assert np.array_equal(np.load(tmp_path / "z.npy"), first["deep"][0].numpy())
+    assert errors[0][1].startswith("process 1 is about to do another run, which differs in rows_at_once (process 0: 1,")
+    assert "missing" in errors[1][1]
+    assert "can't be written" in errors[1][1]
+
+
+def command(rank, calls):
+    """What the command prints, and its exit status, for several calls."""
+    from seegera_fast.command.main import main
+
+    # The picture takes most of the time.
+    sf.command.train.save_picture = lambda file, **content: file.write(b"picture")
+    found = []
+    for call in calls:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                status = main(call)
+            except SystemExit as end:
+                status = end.code
+        found.append((status, out.getvalue(), err.getvalue()))
+    return found
+
+
+def test_command_in_two_processes(tmp_path):
+    graph = make_graph()
+    edges, features = tmp_path / "edges.csv", tmp_path / "features.npz"
+    np.savetxt(edges, graph.edges().numpy(), fmt="%d", delimiter=",")
+    scipy.sparse.save_npz(features, graph.features.to_scipy())
+    own = ["train", "--edges", str(edges), "--features", str(features), "--epochs", "2"]
+    own += ["--set", "embedding_dim=4", "--set", "hidden_dim=6", "--set", "negatives=edges"]
+    parts = ["--parts", "6", "--partition", "streaming", "--batches-per-step", "2"]
+    names = {name: str(tmp_path / name) for name in ("fine", "alone", "bad")}
+    calls = [
+        [*own, *parts, "--out", names["fine"]],
+        [*own, *parts, "--out", names["bad"], "--set", "learning_rate=1e30"],
+        [*own, "--out", names["bad"]],
+        [*own, *parts, "--out", names["bad"], "--unknown"],
+        [*own, *parts, "--out", names["bad"], "--root", "x"],
+    ]
+    first, second = ranks.values(ranks.run(command, calls, connect=False))
+    assert [status for status, *_ in first] == [status for status, *_ in second] == [0, 3, 2, 2, 2]
+    assert all((out, err) == ("", "") for _, out, err in second)
+    assert "48 nodes" in first[0][2]
+    assert "in 2 processes" in first[0][2]
+    for (_, _, err), part in zip(
+        first[1:], ("epoch 1: ", "batches: got None in a run of 2", "unknown option", "--root goes with"), strict=True
+    ):
+        assert part in err.splitlines()[-1]
+    assert not (tmp_path / "bad").exists()
+
+    assert command(0, [[*own, *parts, "--out", names["alone"]]])[0][0] == 0
+    found, expected = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("fine", "alone"))
+    for line, other in zip(found["history"], expected["history"], strict=True):
+        assert line["loss"] == pytest.approx(other["loss"], rel=1e-5)
+    assert found["scores"]["test"] == pytest.approx(expected["scores"]["test"], rel=1e-5)
+    embeddings = [np.load(tmp_path / name / "embedding.npy") for name in ("fine", "alone")]
+    assert np.allclose(*embeddings, rtol=1e-3, atol=1e-5)
