@@ -211,15 +211,17 @@ class LoadedBatches:
     """The batches of one run that a loader of PyTorch Geometric, or another iterable of its ``Data``, gives.
 
     A ``Data`` with ``n_id`` names nodes of the graph, and the batch is the subgraph of these nodes. Another one is
-    taken as it is, for tasks that hold nothing out of the graph.
+    taken as it is, for tasks that hold nothing out of the graph. In several processes each goes over the whole loader,
+    and takes its own batches of it; it must be the same in all of them.
 
     Args:
         numbered: every ``Data`` must have ``n_id``, and so has the links and features that the task trains on.
+        per_step: number of batches of a step.
     """
 
-    def __init__(self, graph: Graph, loader: Iterable[Any], numbered: bool, processes: int = 1) -> None:
+    def __init__(self, graph: Graph, loader: Iterable[Any], numbered: bool, per_step: int) -> None:
         self.graph, self._lean = graph, _without_names(graph)
-        self.loader, self.numbered, self.per_step = loader, numbered, processes
+        self.loader, self.numbered, self.per_step = loader, numbered, per_step
         self.count = self.steps_per_epoch = None
         if hasattr(loader, "__len__"):
             self.count = len(loader)
@@ -309,4 +311,5 @@ def source_of(graph: Graph, batches: Any, *, numbered: bool = False) -> Source:
     processes = Processes.current()
     if isinstance(batches, Batches):
         return PartBatches(graph, batches, processes)
-    return LoadedBatches(graph, batches, numbered, processes)
+    with processes.together():
+        return LoadedBatches(graph, batches, numbered, processes.size)

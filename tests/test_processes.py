@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -170,13 +171,30 @@ def refused(rank):
         fields = {**FIELDS, "epochs": 1}
         return message_of(lambda: sf.tasks.link_prediction(graph or make_graph(), batches=given, **fields))
 
-    return [run(batches(per_step=3)), run(None), run(batches(per_batch=6)), run(iter([])), run(batches(per_step=4))]
+    class Short(list):
+        def __len__(self):
+            return 4
+
+    # As much of PyTorch Geometric's Data as is read.
+    whole = SimpleNamespace(n_id=torch.arange(48))
+    return [
+        run(batches(per_step=3)),
+        run(None),
+        run(batches(per_batch=6)),
+        run([whole] * (3 if rank else 2)),
+        run((whole for _ in range(2))),
+        run(type("Endless", (), {"__iter__": lambda loader: iter([whole, whole])})()),
+        run(Short([whole, whole])),
+        run([7] if rank else [whole]),
+        run([whole, whole, whole]),
+        run(batches(per_step=4)),
+    ]
 
 
 def test_batches_that_processes_cannot_share_are_refused():
     first, second = ranks.values(ranks.run(refused))
     assert first == second
-    steps, whole, few, loader, fine = first
+    steps, whole, few, lengths, iterator, endless, short, number, loader, fine = first
     assert steps == (
         "ValueError",
         "per_step: got 3 in a run of 2 processes, want a multiple of 2, so that each takes as many batches of a step",
@@ -184,7 +202,12 @@ def test_batches_that_processes_cannot_share_are_refused():
     assert whole[0] == "ValueError"
     assert "batches: got None in a run of 2 processes, want seegera_fast.Batches" in whole[1]
     assert few == ("ValueError", "batches: got 1 an epoch in a run of 2 processes, want one for each")
-    assert loader[0] == "TypeError"
+    assert "differs in batches (process 0: 2, process 1: 3)" in lengths[1]
+    assert iterator[0] == "TypeError"
+    assert endless[1] == "batches: got a loader without a length in a run of 2 processes, want one with len()"
+    assert short[1] == "batches: got 2 in epoch 1, want 4, the loader's length"
+    assert number[0] == "TypeError"
+    assert loader is None
     assert fine is None
 
 
