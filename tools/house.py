@@ -35,8 +35,8 @@ LAYERS = (
     (
         "sparse_matrix",
         "partition",
-        "sparse_rows",
         "propagation",
+        "transposition",
         "convert",
         "entries",
         "seeds",
