@@ -40,7 +40,8 @@ class Backend:
         needs: the module that the launchers import and that may not be installed.
         cache: the environment variable that names the folder where that module keeps what it compiles.
         steps: the backend whose operators its launchers call, if that is another backend.
-        parts: gives a matrix in the layout that its operators take; None: always by rows.
+        parts: gives a matrix and its transpose in the layout that its operators take; None: always by rows.
+        layout: the layout of a matrix, "sparse" or "dense", that its operators choose; None: they have only one.
         costs: costs of its kernels, by which an operation with two forms chooses one.
         missing: why the backend can't be used; None: it can.
         operators: the operators that it has a kernel for, by name; the registry fills it in.
@@ -56,7 +57,8 @@ class Backend:
     needs: str | None = None
     cache: str | None = None
     steps: Backend | None = None
-    parts: Callable[[SparseMatrix], tuple[torch.Tensor, ...]] | None = None
+    parts: Callable[[SparseMatrix, SparseMatrix], tuple[torch.Tensor, ...]] | None = None
+    layout: Callable[[SparseMatrix], str] | None = None
     costs: Costs | None = None
     missing: str | None = None
     operators: dict[str, Any] = field(default_factory=dict)
@@ -169,7 +171,7 @@ def load() -> None:
     from .kernels.cpu import costs, layout
     from .kernels.triton import costs as costs_of_triton
 
-    CPU.parts, CPU.costs = layout.parts, costs.COSTS
+    CPU.parts, CPU.layout, CPU.costs = layout.parts, layout.layout, costs.COSTS
     TRITON.costs = TRITON_WITH_CUDA.costs = costs_of_triton.COSTS
     for backend in BACKENDS:
         backend.load()

@@ -135,7 +135,7 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
         """Embeds the nodes of a graph, float32 ``[n, embedding_dim]``.
 
         Args:
-            X: as in :meth:`fit`, with as many nodes.
+            X: as in :meth:`fit`: a matrix with as many nodes, or a Graph with any, and the features of that of ``fit``.
             features: None: those of the Graph, or of the graph of :meth:`fit`.
         """
         check_is_fitted(self)

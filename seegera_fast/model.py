@@ -35,7 +35,8 @@ class SeeGera(Prediction, nn.Module):
     """The semi-implicit graph variational auto-encoder of the paper.
 
     Args:
-        graph: the graph that sets the sizes, and the default graph of the methods below.
+        graph: the graph that sets the features, and the default graph of the methods below. They take any other graph
+            with these features too; with variant "independent" it has to have the same nodes.
         config: the configuration; None: the defaults.
         seed: seed of the initial weights, and of the draws in calls without a seed.
         prepare: True: what steps on the whole graph need is computed now; False: at its first use, as is better where
@@ -382,14 +383,16 @@ class SeeGera(Prediction, nn.Module):
         """Reads a model written by :meth:`save`.
 
         Args:
-            graph: the default graph of the methods; None: each call needs a graph.
+            graph: the default graph of the methods, with the features of the training and any nodes; None: each call
+                needs a graph.
             device: the device of the weights, if no graph is given; with a graph, the graph's device is taken.
 
         Raises:
             TypeError: an argument of a wrong kind.
             FileNotFoundError: there is no such file.
             ValueError: the file was not written by :meth:`save`, or has NaN or infinite weights; the graph has other
-                sizes, or too many nodes for the file's number of draws. The message names the file and the fault.
+                features, or other nodes where the model knows its nodes one by one, or too many for the file's number
+                of draws. The message names the file and the fault.
         """
         path = arguments.path("path", path)
         if graph is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple, overload
 
+import numpy as np
 import torch
 
 from . import checks, ops
+from .blocks import embed_in_blocks
 from .calibration import Calibration
 from .config import SeeGeraConfig
 from .graph import Graph
@@ -16,6 +19,7 @@ from .ops.feature_likelihood import LIKELIHOODS
 from .scores import entries, largest_entries, pair_products
 from .seeds import Site, derive_seed
 from .support import arguments
+from .support.progress import phase
 
 # So many draws of the embeddings are in memory at once. Changing it changes the results of ``draws``.
 DRAWS_AT_ONCE = 8
@@ -65,12 +69,50 @@ class Prediction:
     num_nodes: int
     num_features: int
 
-    def embed(self, graph: Graph | None = None, seed: int | torch.Tensor = 0) -> torch.Tensor:
-        """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout."""
+    def embed(
+        self,
+        graph: Graph | None = None,
+        seed: int | torch.Tensor = 0,
+        *,
+        out: str | os.PathLike[str] | np.ndarray | torch.Tensor | None = None,
+        rows_at_once: int | None = None,
+        progress: bool = False,
+    ) -> torch.Tensor:
+        """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout.
+
+        With ``out`` or ``rows_at_once`` the layers are computed some rows at a time, so that besides the graph only two
+        matrices with a row for each node are there at once. With a path as ``out`` these are in files too: what is in
+        memory is then a block of rows, and what the system keeps of the files. The numbers are the same, up to the
+        rounding of products with dense matrices.
+
+        Args:
+            graph: a graph with the model's features and any nodes; None: the graph that the model was built with.
+            seed: seed of the noise, which a node's number picks.
+            out: where the embeddings are written: a tensor or NumPy array ``[n, d]``, which may be a memory map; or the
+                path of a ``.npy`` file, which appears once it is complete. Then the result is mapped from the file.
+            rows_at_once: so many rows are computed at once; None: as many as take some 64 MB.
+            progress: show on standard error what is done, and what is left of the time.
+
+        Raises:
+            TypeError, ValueError: another kind of argument; a graph with other features, or with variant "independent"
+                other nodes; an ``out`` of another shape, dtype or device, or read-only; or a path without ``.npy``.
+            OSError: the file can't be written; the message names it.
+
+        Example:
+            >>> import seegera_fast as sf
+            >>> graph = sf.datasets.load("digits")
+            >>> model = sf.SeeGera(graph, embedding_dim=16, hidden_dim=16)
+            >>> model.embed(out="digits.npy", rows_at_once=500).shape
+            torch.Size([1797, 16])
+        """
         graph = self._checked(graph)
         seed = checks.seed(seed, graph.device)
-        with torch.no_grad():
-            draws = self.config.num_importance_samples
+        progress = arguments.flag("progress", progress)
+        draws = self.config.num_importance_samples
+        if out is not None or rows_at_once is not None:
+            given = {"out": out, "rows_at_once": rows_at_once, "progress": progress}
+            return embed_in_blocks(self.node_mean, graph, draws, seed, **given)
+        with torch.no_grad(), phase("embedding", show=progress):
             return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)
 
     @overload

@@ -117,6 +117,8 @@ class Operator:
             Arguments and results that backward names are saved as they are.
         draws: argument -> its axis of draws, and the axis of each result, where each draw is computed on its own.
             torch.vmap over such arguments is one call with more draws; over others, calls run one after the other.
+        by_rows: its kernels read no transpose but in backward. So without gradients the transposes of its matrices are
+            not made: each matrix takes the place of its transpose.
 
     Raises:
         TypeError: a function names what the definition does not have, or a gradient is missing, or is of an argument
@@ -132,9 +134,11 @@ class Operator:
         backward: Operator | Mapping[str, Callable[..., torch.Tensor]] | None = None,
         saved: Mapping[str, Callable[..., Any]] | None = None,
         draws: tuple[Mapping[str, int], tuple[int, ...]] = ({}, ()),
+        by_rows: bool = False,
     ) -> None:
         self.name, self.arguments, self.results = _parse(definition)
         self.columns = columns
+        self._by_rows = by_rows
         self._plan = tuple((argument.name, argument.word) for argument in self.arguments)
         self._flat = tuple(name for argument in self.arguments for name in argument.flat)
         # Where each argument is among torch's, worked out once: a step calls some fifty operators.
@@ -209,10 +213,11 @@ class Operator:
             if name not in given:
                 self._refuse(given)
         values: list[Any] = []
+        by_rows = self._by_rows and not torch.is_grad_enabled()
         for name, word in self._plan:
             value = given[name]
             if word in MATRICES:
-                values.extend(_matrix(word, value, backend))
+                values.extend(_matrix(word, value, backend, by_rows))
             else:
                 values.append(value)
         return tuple(values)
@@ -392,16 +397,19 @@ def _parse(definition: str) -> tuple[str, tuple[Argument, ...], tuple[str, ...]]
     return name, tuple(arguments), results
 
 
-def _matrix(word: str, value: Any, backend: Backend | None = None) -> tuple[torch.Tensor | None, ...]:
-    """Converts a matrix to the arguments of torch's schema."""
+def _matrix(
+    word: str, value: Any, backend: Backend | None = None, by_rows: bool = False
+) -> tuple[torch.Tensor | None, ...]:
+    """Converts a matrix to the arguments of torch's schema; ``by_rows``: its transpose is not read."""
     fields = MATRICES[word]._fields
     if value is None:
         return (None,) * len(fields)
     if isinstance(value, SparseMatrix):
         if word == "Rows":
-            return value.rowptr, value.col, value.values
+            return value.by_rows
         by_layout = word == "Matrix" and backend is not None and backend.parts is not None
-        value = backend.parts(value) if by_layout else value.parts
+        flipped = value if by_rows else value.transposed
+        value = backend.parts(value, flipped) if by_layout else (*value.by_rows, *flipped.by_rows)
     # A matrix with its transpose was given, and only one of the two is asked for.
     if len(value) > len(fields):
         return tuple(value[:3]) if word == "Rows" else tuple(value[3:])

@@ -181,8 +181,12 @@ class SparseMatrix(Keeping):
     @property
     def parts(self) -> tuple[torch.Tensor, ...]:
         """What kernels take: row pointers, columns and values of the matrix, then those of its transpose."""
-        flipped = self.transposed
-        return self.rowptr, self.col, self.values, flipped.rowptr, flipped.col, flipped.values
+        return *self.by_rows, *self.transposed.by_rows
+
+    @property
+    def by_rows(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Row pointers, columns and values."""
+        return self.rowptr, self.col, self.values
 
     @kept
     def dense(self) -> torch.Tensor:

@@ -417,7 +417,10 @@ def calls(folder):
             model().encode,
             {"propagation": g.propagation, "features": x, "num_draws": 2, "seed": 3},
         ),
-        "prediction.Prediction.embed": (model().embed, {"graph": g, "seed": 3}),
+        "prediction.Prediction.embed": (
+            model().embed,
+            {"graph": g, "seed": 3, "out": folder / "e.npy", "rows_at_once": 4, "progress": False},
+        ),
         "prediction.Prediction.link_scores": (
             model().link_scores,
             {"pairs": [[0, 1], [1, 2]], "graph": g, "seed": 3, "draws": 2, "calibrated": False},

@@ -277,7 +277,7 @@ def test_embed_refuses(run, own, tmp_path):
     sf.SeeGera(graph, embedding_dim=4, hidden_dim=4).save(model)
     other = tmp_path / "other.txt"
     other.write_text("0 1\n1 2\n")
-    refused(run("embed", model, "--edges", other), "3 nodes and 3 features", "18", "12")
+    refused(run("embed", model, "--edges", other), "has 3 features, want 12", "the graph was given none")
     refused(run("embed", model, *own, "--out", tmp_path / "e.txt"), "e.txt", ".npy or .csv")
     refused(run("embed", model, *own, "--out", tmp_path / "none" / "e.npy"), "can't be written")
     refused(run("embed", tmp_path / "absent.safetensors", *own, "--out", tmp_path / "e.npy"), "absent.safetensors")

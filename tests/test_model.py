@@ -207,8 +207,8 @@ def test_bernoulli_refuses_counts_and_forward_refuses_another_graph():
     model = sf.SeeGera(small_graph(), **SMALL)
     with pytest.raises(TypeError, match=r"graph: got int, want a seegera_fast\.Graph"):
         model(3)
-    with pytest.raises(ValueError, match="graph: has 9 nodes"):
-        model(small_graph(nodes=9))
+    with pytest.raises(ValueError, match="graph: has 7 features, want 6, those of the model"):
+        model(small_graph(features=7))
 
 
 def test_building_leaves_the_random_state_alone_and_a_bad_header_is_named(tmp_path):

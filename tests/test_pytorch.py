@@ -258,6 +258,26 @@ def test_double_and_to():
         model().to("meta")(seed=1)
 
 
+def test_another_graph():
+    """`model(other)`, `model.embed(other)`: any number of nodes, with the model's features; v1 refuses and says why"""
+    other = graph(nodes=20)
+    made = model()
+    assert torch.isfinite(made(other, seed=1).loss)
+    assert made.embed(other).shape == (20, 3)
+    with pytest.raises(ValueError, match=r'graph: has 20 nodes, want 12, .* variant "independent" \(v1\)'):
+        model(variant="independent")(other)
+
+
+def test_embedding_into_memory_of_ones_own(tmp_path):
+    """`model.embed(out=...)`: into a tensor, an array or a memory map, or a `.npy` file, some rows at a time"""
+    made = model()
+    want, out = made.embed(), torch.empty(12, 3)
+    assert made.embed(out=out) is out
+    assert_same_bits(out, want)
+    assert_same_bits(made.embed(out=tmp_path / "e.npy"), want)
+    assert np.array_equal(np.load(tmp_path / "e.npy", mmap_mode="r"), want.numpy())
+
+
 def test_features_with_a_gradient():
     """features that require a gradient: refused; a graph's features are constants"""
     features = torch.rand(12, 3, requires_grad=True)

@@ -23,9 +23,11 @@ def layout(matrix: SparseMatrix) -> str:
     return "dense" if size >= DENSE_SIZE and matrix.nnz >= DENSE_SHARE * size else "sparse"
 
 
-def parts(matrix: SparseMatrix) -> tuple[torch.Tensor, ...]:
-    """A matrix as the operators take it; in the dense layout with values in full, and columns that are not read."""
+def parts(matrix: SparseMatrix, flipped: SparseMatrix) -> tuple[torch.Tensor, ...]:
+    """A matrix and its transpose as the operators take them; in the dense layout with values in full.
+
+    The columns are not read then. Where nothing reads the transpose, another matrix may be in its place.
+    """
     if layout(matrix) == "sparse":
-        return matrix.parts
-    flipped = matrix.transposed
+        return *matrix.by_rows, *flipped.by_rows
     return matrix.rowptr, matrix.col, matrix.dense, flipped.rowptr, flipped.col, matrix.dense.t()

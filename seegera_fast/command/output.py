@@ -15,6 +15,7 @@ import numpy as np
 
 from ..graph import Graph
 from ..support.atomic import Lock, Unwritable, alone, remove_unfinished, require_writable, written_aside
+from ..support.mapped_array import write_header, write_values
 from ..tables import write_parquet
 
 RESULTS, MODEL, EMBEDDING, PICTURE = "results.json", "model.safetensors", "embedding.npy", "picture.png"
@@ -134,9 +135,8 @@ def _write_elsewhere(name: str, files: Mapping[str, Writer], earlier: Iterable[P
 
 def write_array(file: IO[bytes], array: np.ndarray) -> None:
     """Writes an array as ``np.save`` does, but with the system's own error if the disk is full."""
-    array = np.ascontiguousarray(array)
-    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-    file.write(memoryview(array.reshape(-1).view(np.uint8)))
+    write_header(file, array.dtype, array.shape)
+    write_values(file, array)
 
 
 def node_names(graph: Graph) -> np.ndarray:

@@ -122,13 +122,17 @@ class Encoder(nn.Module):
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, dropout: float, seed: Seed
     ) -> torch.Tensor:
         used = propagation if self.kind == "gcn" else None
-        between = "relu" if self.kind == "gcn" else "tanh"
-        activation = between if self.rest else "none"
-        hidden = self.first(used, features, num_draws, dropout, derive_seed(seed, Site.FIRST_LAYER), activation)
+        first_seed = derive_seed(seed, Site.FIRST_LAYER)
+        hidden = self.first(used, features, num_draws, dropout, first_seed, self.activation(0))
         for index, layer in enumerate(self.rest, start=1):
-            activation = "none" if index == len(self.rest) else between
-            hidden = layer(used, hidden, dropout, derive_seed(seed, index), activation)
+            hidden = layer(used, hidden, dropout, derive_seed(seed, index), self.activation(index))
         return hidden
+
+    def activation(self, index: int) -> str:
+        """The activation of a layer, by its index from 0."""
+        if index == len(self.rest):
+            return "none"
+        return "relu" if self.kind == "gcn" else "tanh"
 
 
 class Head(nn.Module):

@@ -50,6 +50,7 @@ OPERATOR = Operator(
     fake=_fake,
     backward=_BACKWARD,
     saved={"output": output_unless_linear},
+    by_rows=True,
 )
 
 

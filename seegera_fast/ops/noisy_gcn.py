@@ -42,6 +42,7 @@ OPERATOR = Operator(
     fake=_fake,
     backward=_BACKWARD,
     saved={"output": output_unless_linear, "noise_dim": lambda noise_weight: noise_weight.shape[0]},
+    by_rows=True,
 )
 
 

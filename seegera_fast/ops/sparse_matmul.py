@@ -23,6 +23,7 @@ OPERATOR = Operator(
     columns=("cpu", "cuda", "triton"),
     fake=_fake,
     backward={"dense": _dense_gradient},
+    by_rows=True,
 )
 
 

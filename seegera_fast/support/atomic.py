@@ -98,9 +98,9 @@ def require_writable(name: str, folder: Path) -> None:
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary binary file that is renamed to ``path`` when the block ends, or removed if the block raises.
 
-    If ``path`` is a symbolic link, the file that it leads to is replaced, and the link stays. Temporary files that
-    killed processes left are removed. The block should do nothing but write the file: its OSErrors, but for those of a
-    connection, become an :class:`Unwritable` that names the file.
+    It can be read, too. If ``path`` is a symbolic link, the file that it leads to is replaced, and the link stays.
+    Temporary files that killed processes left are removed. The block should do nothing but write the file: its
+    OSErrors, but for those of a connection, become an :class:`Unwritable` that names the file.
 
     Raises:
         Unwritable: the file can't be written.
@@ -115,7 +115,7 @@ def written_aside(path: Path) -> Iterator[IO[bytes]]:
             aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
             aside.touch(exist_ok=False)
             descriptor = held(aside)
-        with open(aside, "wb") as file:
+        with open(aside, "w+b") as file:
             yield file
         os.replace(aside, target)
     except (Unwritable, ConnectionError):

@@ -1,4 +1,4 @@
-"""Gathers rows of a matrix in pieces of bounded memory."""
+"""Cuts rows into pieces of bounded memory."""
 
 from __future__ import annotations
 
@@ -20,3 +20,10 @@ def pieces(matrix: torch.Tensor, *numbers: torch.Tensor) -> Iterator[tuple[torch
     elements = CPU_ELEMENTS if matrix.device.type == "cpu" else OTHER_ELEMENTS
     size = max(1, elements // max(1, matrix[0].numel()))
     return zip(*(index.split(size) for index in numbers), strict=True)
+
+
+def even_ranges(count: int, most: int) -> Iterator[range]:
+    """Cuts ``range(count)`` into as few ranges of at most ``most`` numbers as there can be, all of about one length."""
+    parts = -(-count // most)
+    for part in range(parts):
+        yield range(part * count // parts, (part + 1) * count // parts)
