@@ -40,7 +40,8 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
             has other weights. The link targets are 0 and 1 either way.
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
         name: name of the graph in messages and files.
-        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings. None: they have no names.
+        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings, of which none is empty. None:
+            they have no names.
         feature_names: names of the features: ``l`` different strings. None: they have no names.
         dtype: torch.float32 or torch.float64.
 
@@ -55,6 +56,7 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
         parts: int64 ``[n]`` on the CPU: the part of each node, see :meth:`with_parts`; None: no parts.
+        data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
         node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
 
     Raises:
@@ -75,6 +77,7 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
 
     # Why there are no labels, for a message.
     unlabelled: str | None = None
+    data_set: str | None = None
 
     @lasting
     def __init__(

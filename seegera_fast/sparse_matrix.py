@@ -12,7 +12,7 @@ import torch
 from .convert import check_fits, edges_to_coo, simple
 from .entries import checked_structure, to_csr
 from .sampling import NonEdges
-from .support.arguments import FLOATING, choice, dense, flag, shown, text, whole
+from .support.arguments import FLOATING, choice, flag, shown, text, vector, whole
 from .support.arguments import device as checked_device
 from .support.arguments import dtype as checked_dtype
 from .support.kept import Keeping, kept, lasting
@@ -49,9 +49,9 @@ class SparseMatrix(Keeping):
         symmetric: bool = False,
         hollow: bool = False,
     ) -> None:
-        _check_vector("rowptr", rowptr, INDEX)
-        _check_vector("col", col, INDEX)
-        _check_vector("values", values, VALUES)
+        vector("rowptr", rowptr, INDEX)
+        vector("col", col, INDEX)
+        vector("values", values, VALUES)
         if not isinstance(shape, (tuple, list)) or len(shape) != 2:
             raise TypeError(f"shape: got {shown(shape)}, want two ints")
         # The kernels read these three tensors as contiguous memory.
@@ -238,7 +238,7 @@ class SparseMatrix(Keeping):
 
     def _check_values(self, name: str, values: Any) -> None:
         """Checks that values fit the structure."""
-        _check_vector(name, values, FLOATING)
+        vector(name, values, FLOATING)
         if values.shape != self.col.shape or values.device != self.device:
             raise ValueError(
                 f"{name}: got shape {tuple(values.shape)} on {values.device}, want ({self.nnz},) on {self.device}"
@@ -436,18 +436,6 @@ def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *
         symmetric=hollow,
         hollow=hollow,
     )
-
-
-def _check_vector(name: str, value: Any, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Checks for a dense vector of one of some dtypes."""
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name}: got {type(value).__name__}, want {' or '.join(map(str, dtypes))}")
-    if value.layout is not torch.strided or value.is_nested:
-        dense(name, value)
-    if value.dtype not in dtypes:
-        raise TypeError(f"{name}: got {value.dtype}, want {' or '.join(map(str, dtypes))}")
-    if value.ndim != 1:
-        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want one dimension")
 
 
 def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -80,6 +80,7 @@ def run(
         # Of a loader, only what names its nodes has the links and features that are trained on.
         source = source_of(held_out.graph, batches, numbered=held_out.graph is not whole)
     model = SeeGera(held_out.graph, settings.model, seed=seed, prepare=batches is None)
+    model.normalize_features = settings.task["normalize_features"]
 
     def scored(epoch: int) -> Scored:
         return Scored(model, graph, held_out.split, seed, settings.config, epoch)
@@ -131,7 +132,7 @@ def resolve(
 
     Args:
         task: the task.
-        preset: name of a preset; None: the preset with the graph's name, else "default".
+        preset: name of a preset; None: that of the data set, if the graph is one, else "default".
         variant: "v1", "v2" or "v3".
         given: the fields that the caller gave, by name.
         arguments: the arguments of the task's split, for the hint in the message about an unknown field.
@@ -142,7 +143,7 @@ def resolve(
     """
     check_graph(graph)
     if preset is None:
-        preset = graph.name if graph.name in presets.names(task.name) else presets.DEFAULT
+        preset = graph.data_set if graph.data_set in presets.names(task.name) else presets.DEFAULT
     return settle(
         task, preset, variant, given, arguments=("preset", "seed", *arguments, "progress", "checkpoint", "batches")
     )
