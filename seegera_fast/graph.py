@@ -56,8 +56,8 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
         parts: int64 ``[n]`` on the CPU: the part of each node, see :meth:`with_parts`; None: no parts.
-        node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
         data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
+        node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.

@@ -571,10 +571,10 @@ def test_nothing_of_the_whole_graph_is_made_for_batches():
     whole = ring_of_cliques(8, 6)
     tasks.embed(whole, batches=Batches(8, 2, method="streaming"), **FIELDS)
     computed = {*whole.__dict__, *whole.adjacency.__dict__, *whole.features.__dict__}
-    assert not computed & {"propagation", "_looped", "_edges", "row", "order", "non_edges", "dense"}
+    assert not computed & {"propagation", "_looped", "above", "row", "order", "non_edges", "dense"}
     assert whole.features._transposed is None
     SeeGera(whole, prepare=True, **SMALL)
-    assert {"propagation", "_looped", "_edges"} <= {*whole.__dict__}
+    assert {"propagation", "_looped"} <= {*whole.__dict__}
 
 
 def test_warmup_counts_epochs(monkeypatch):
