@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 # The processes are forked from one that has imported all of this and has run nothing, which takes milliseconds.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["numpy", "pytest", "scipy.sparse", "sklearn.metrics", "torch", "seegera_fast"]
-)
+CONTEXT.set_forkserver_preload(["numpy", "pytest", "scipy.sparse", "sklearn.metrics", "torch", "seegera_fast"])
 # A machine may be busy with other things.
 SECONDS = 300
 

@@ -51,7 +51,7 @@ def one_thread():
 def plain_picture(monkeypatch):
     """Writes an empty file instead of the picture, which takes most of the time of a small run."""
     monkeypatch.setattr(
-        "seegera_fast.command.train.save_picture", lambda file, **content: file.write(content["title"].encode())
+        "seegera_fast.command.written.save_picture", lambda file, **content: file.write(content["title"].encode())
     )
 
 

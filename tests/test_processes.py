@@ -317,7 +317,7 @@ def command(rank, calls):
     from seegera_fast.command.main import main
 
     # The picture takes most of the time.
-    sf.command.train.save_picture = lambda file, **content: file.write(b"picture")
+    sf.command.written.save_picture = lambda file, **content: file.write(b"picture")
     found = []
     for call in calls:
         out, err = io.StringIO(), io.StringIO()

@@ -499,7 +499,7 @@ def test_lines_stay_on_the_drawing():
 
 
 def test_a_large_graph_gets_no_links(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("seegera_fast.command.train.MOST_NODES", 5)
+    monkeypatch.setattr("seegera_fast.command.written.MOST_NODES", 5)
     (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,d\nd,e\ne,f\nf,a\n")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "links.csv").write_text("of an earlier run")
