@@ -630,7 +630,7 @@ def test_interrupt_after_the_training_leaves_what_was_written(
 
     out = tmp_path / "out"
     assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
-    monkeypatch.setattr(f"seegera_fast.command.train.{interrupted}", interrupt)
+    monkeypatch.setattr(f"seegera_fast.command.written.{interrupted}", interrupt)
     status, printed, err = run("train", *own, "--epochs", 2, "--out", out, *SMALL)
     assert status == 130
     assert "seegera-fast: interrupted after the training, before all files were made" in err

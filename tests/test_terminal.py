@@ -72,7 +72,7 @@ def home(tmp_path, monkeypatch):
     assert list((tmp_path / "work").iterdir()) == []
 
 
-WITHOUT_PICTURE = "import seegera_fast.command.train as t; t.save_picture = lambda file, **content: None"
+WITHOUT_PICTURE = "import seegera_fast.command.written as t; t.save_picture = lambda file, **content: None"
 
 
 def in_process(*argv, code=WITHOUT_PICTURE, **options):

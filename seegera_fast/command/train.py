@@ -87,7 +87,7 @@ exit status:
   files could not be written to --out: they are in another folder, which is named; or standard output
   could not be written, 7 another process of the run has ended or does not answer, 130 interrupted: Ctrl-C, SIGTERM,
   SIGHUP, SIGUSR1 or SIGUSR2 end the run after the epoch, what was trained is scored and written, and marked
-  "interrupted" in results.json; Ctrl-C once more ends the epoch too
+  "interrupted" in results.json; Ctrl-C once more ends the epoch too, and after the training what is left to do
 """
 
 
