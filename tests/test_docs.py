@@ -100,6 +100,10 @@ def test_commands_are_understood(page):
     for line, command in commands(page):
         program, *arguments = shlex.split(command, comments=True)
         where = f"{page.name}:{line}: {command}"
+        if program == "torchrun":
+            module = arguments.index("-m") + 1
+            assert arguments[module] == "seegera_fast", where
+            program, arguments = "seegera-fast", arguments[module + 1 :]
         if program == "seegera-fast":
             try:
                 parser.parse_args(arguments)
