@@ -12,10 +12,11 @@ import torch
 from .convert import check_fits, edges_to_coo, simple
 from .entries import checked_structure, to_csr
 from .sampling import NonEdges
-from .support.arguments import FLOATING, choice, dense, flag, shown, text, whole
+from .support.arguments import FLOATING, choice, flag, shown, text, vector, whole
 from .support.arguments import device as checked_device
 from .support.arguments import dtype as checked_dtype
 from .support.kept import Keeping, kept, lasting
+from .transposition import transposed
 
 # The dtypes of a matrix's vectors. The definitions take values of 16 bits, too.
 INDEX, VALUES = (torch.int64,), (*FLOATING, torch.float16, torch.bfloat16)
@@ -48,9 +49,9 @@ class SparseMatrix(Keeping):
         symmetric: bool = False,
         hollow: bool = False,
     ) -> None:
-        _check_vector("rowptr", rowptr, INDEX)
-        _check_vector("col", col, INDEX)
-        _check_vector("values", values, VALUES)
+        vector("rowptr", rowptr, INDEX)
+        vector("col", col, INDEX)
+        vector("values", values, VALUES)
         if not isinstance(shape, (tuple, list)) or len(shape) != 2:
             raise TypeError(f"shape: got {shown(shape)}, want two ints")
         # The kernels read these three tensors as contiguous memory.
@@ -109,10 +110,15 @@ class SparseMatrix(Keeping):
         rows = torch.arange(self.shape[0], device=self.device)
         return torch.repeat_interleave(rows, self.rowptr.diff(), output_size=self.nnz)
 
-    @kept
+    @property
     def order(self) -> torch.Tensor:
         """int64 ``[nnz]``: entry ``k`` of the transpose is entry ``order[k]`` of this matrix."""
-        return torch.argsort(self.col, stable=True)
+        return self._flipped[2]
+
+    @kept
+    def _flipped(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Row pointers and columns of the transpose, and :attr:`order`."""
+        return transposed(self.rowptr, self.col, self.shape)
 
     @property
     def transposed(self) -> SparseMatrix:
@@ -128,9 +134,8 @@ class SparseMatrix(Keeping):
 
     @lasting
     def _transpose(self) -> None:
-        counts = torch.zeros(self.shape[1] + 1, dtype=torch.int64, device=self.device)
-        counts.scatter_add_(0, self.col + 1, torch.ones_like(self.col))
-        self._set_transposed(counts.cumsum(0), self.row[self.order], self.values[self.order])
+        rowptr, col, order = self._flipped
+        self._set_transposed(rowptr, col, self.values.index_select(0, order))
 
     def _set_transposed(self, rowptr: torch.Tensor, col: torch.Tensor, values: torch.Tensor) -> SparseMatrix:
         transposed = SparseMatrix(rowptr, col, values, (self.shape[1], self.shape[0]))
@@ -145,7 +150,7 @@ class SparseMatrix(Keeping):
         """The matrix with each row divided by the sum of its absolute values (Eq. cor); a zero row stays zero."""
         norms = row_sums(self.rowptr, self.values.abs())
         scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
-        return self.with_values(self.values * scale[self.row])
+        return self.with_values(self.values * scale.index_select(0, self.row))
 
     @property
     def layout(self) -> str:
@@ -168,7 +173,7 @@ class SparseMatrix(Keeping):
             self.rowptr, self.col, self.values, self.shape, symmetric=self.symmetric, hollow=self.hollow
         )
         matrix._layout = layout
-        matrix._share(self, "row", "order")
+        matrix._share(self, "row", "_flipped")
         if self._transposed is not None:
             matrix._share_transposed(self._transposed, self._transposed.values)
         return matrix
@@ -189,10 +194,15 @@ class SparseMatrix(Keeping):
         return self.to_dense()
 
     @kept
+    def above(self) -> torch.Tensor:
+        """int64 ``[m, 2]``: row and column of the entries above the diagonal, in ascending order."""
+        entry = (self.row < self.col).nonzero().flatten()
+        return torch.stack([self.row.index_select(0, entry), self.col.index_select(0, entry)], dim=1)
+
+    @kept
     def non_edges(self) -> NonEdges:
         """The pairs ``i < k`` without an entry, for a symmetric matrix without a diagonal."""
-        upper = self.row < self.col
-        return NonEdges(torch.stack([self.row[upper], self.col[upper]], dim=1), self.shape[0])
+        return NonEdges(self.above, self.shape[0])
 
     @property
     def non_edge_count(self) -> int:
@@ -222,13 +232,13 @@ class SparseMatrix(Keeping):
         matrix._layout = self._layout
         matrix._share(self, "row")
         if self._transposed is not None:
-            matrix._share(self, "order")
-            matrix._share_transposed(self._transposed, values[self.order])
+            matrix._share(self, "_flipped")
+            matrix._share_transposed(self._transposed, values.index_select(0, self.order))
         return matrix
 
     def _check_values(self, name: str, values: Any) -> None:
         """Checks that values fit the structure."""
-        _check_vector(name, values, FLOATING)
+        vector(name, values, FLOATING)
         if values.shape != self.col.shape or values.device != self.device:
             raise ValueError(
                 f"{name}: got shape {tuple(values.shape)} on {values.device}, want ({self.nnz},) on {self.device}"
@@ -277,7 +287,7 @@ class SparseMatrix(Keeping):
     def _paired(self, values: torch.Tensor, transposed_values: torch.Tensor) -> SparseMatrix:
         matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
         matrix._layout = self._layout
-        matrix._share(self, "row", "order")
+        matrix._share(self, "row", "_flipped")
         matrix._share_transposed(self.transposed, transposed_values)
         return matrix
 
@@ -426,18 +436,6 @@ def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *
         symmetric=hollow,
         hollow=hollow,
     )
-
-
-def _check_vector(name: str, value: Any, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Checks for a dense vector of one of some dtypes."""
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name}: got {type(value).__name__}, want {' or '.join(map(str, dtypes))}")
-    if value.layout is not torch.strided or value.is_nested:
-        dense(name, value)
-    if value.dtype not in dtypes:
-        raise TypeError(f"{name}: got {value.dtype}, want {' or '.join(map(str, dtypes))}")
-    if value.ndim != 1:
-        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want one dimension")
 
 
 def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
