@@ -262,6 +262,19 @@ def use_backend(backend: str) -> Iterator[None]:
         _note(block)
 
 
+@contextmanager
+def unforced() -> Iterator[None]:
+    """Makes operations choose their backends as outside of all :func:`use_backend` blocks.
+
+    This is for what a graph keeps: whole numbers, which are the same on every backend.
+    """
+    token = _blocks.set(())
+    try:
+        yield
+    finally:
+        _blocks.reset(token)
+
+
 def _note(block: _Forcing) -> None:
     """Records for torch.compile that a block was entered or left."""
     global _forced_when_compiling

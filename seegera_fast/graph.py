@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from . import networks, pyg
+from . import backends, networks, ops, pyg
 from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost_edges
 from .entries import to_coo
 from .labels import class_labels, names_digest, node_names
@@ -39,7 +39,8 @@ class Graph(Keeping, FromTable, Subgraph):
             has other weights. The link targets are 0 and 1 either way.
         masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
         name: name of the graph in messages and files.
-        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings. None: they have no names.
+        nodes: names of the nodes: ``n`` different integers, or ``n`` different strings, of which none is empty. None:
+            they have no names.
         feature_names: names of the features: ``l`` different strings. None: they have no names.
         dtype: torch.float32 or torch.float64.
 
@@ -53,6 +54,7 @@ class Graph(Keeping, FromTable, Subgraph):
             for the nodes of the first, 1 for those of the second, -1 for those without edges. Else None.
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
+        data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
         node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
 
     Raises:
@@ -73,6 +75,7 @@ class Graph(Keeping, FromTable, Subgraph):
 
     # Why there are no labels, for a message.
     unlabelled: str | None = None
+    data_set: str | None = None
 
     @lasting
     def __init__(
@@ -300,12 +303,7 @@ class Graph(Keeping, FromTable, Subgraph):
 
     def edges(self) -> torch.Tensor:
         """int64 ``[num_edges, 2]``: each undirected edge once, ``i < j``, in ascending order."""
-        return self._edges
-
-    @kept
-    def _edges(self) -> torch.Tensor:
-        row, col = self.adjacency.row, self.adjacency.col
-        return torch.stack([row, col], dim=1)[row < col]
+        return self.adjacency.above
 
     @kept
     def propagation(self) -> SparseMatrix:
@@ -318,27 +316,22 @@ class Graph(Keeping, FromTable, Subgraph):
 
     @kept
     def _looped(self) -> tuple[SparseMatrix, torch.Tensor]:
-        adjacency, count = self.adjacency, self.adjacency.nnz + self.num_nodes
-        # The self-loop of a row comes behind the entries below the diagonal.
-        place = torch.arange(adjacency.nnz, device=self.device) + adjacency.row + (adjacency.col > adjacency.row)
-        loops = torch.ones(count, dtype=torch.bool, device=self.device)
-        loops[place] = False
-        col, edge = place.new_empty(count), place.new_full((count,), -1)
-        col[place], edge[place] = adjacency.col, self._edge_of_entry
-        col[loops] = torch.arange(self.num_nodes, device=self.device)
-        weight = adjacency.values.new_ones(count)
-        if self._weights is not None:
-            weight[place] = self._weights
-        rowptr = adjacency.rowptr + torch.arange(self.num_nodes + 1, device=self.device)
-        return SparseMatrix(rowptr, col, weight, adjacency.shape, symmetric=True), edge
+        with backends.unforced():
+            looped, edge, self.adjacency.above = ops.add_self_loops(self._weighted)
+        return looped, edge
 
-    @kept
+    @property
+    def _weighted(self) -> SparseMatrix:
+        """The adjacency with its weights as values."""
+        full = self.adjacency
+        if self._weights is None:
+            return full
+        return SparseMatrix(full.rowptr, full.col, self._weights, full.shape, symmetric=True, hollow=True)
+
     def _edge_of_entry(self) -> torch.Tensor:
         """int64 ``[nnz]``: the row of :meth:`edges` that each entry of the adjacency belongs to."""
-        above = self.adjacency.row < self.adjacency.col
-        number = above.cumsum(0) - 1
-        # Of a symmetric matrix, entry k of the transpose is entry k itself, so its mirror image is entry order[k].
-        return torch.where(above, number, number[self.adjacency.order])
+        edge = self.with_self_loops()[1]
+        return edge[edge >= 0]
 
     @lasting
     def with_edges(self, edges: torch.Tensor) -> Graph:
@@ -355,7 +348,7 @@ class Graph(Keeping, FromTable, Subgraph):
         kept = torch.isin(every[:, 0] * self.num_nodes + every[:, 1], low * self.num_nodes + high)
         if not inside.all() or int(kept.sum()) != torch.unique(low * self.num_nodes + high).shape[0]:
             raise ValueError("edges: got pairs that are not edges of this graph, want rows of graph.edges()")
-        keep = kept[self._edge_of_entry]
+        keep = kept[self._edge_of_entry()]
         rowptr = torch.zeros_like(self.adjacency.rowptr)
         rowptr[1:] = torch.bincount(self.adjacency.row[keep], minlength=self.num_nodes).cumsum(0)
         graph = self._copy()
@@ -391,7 +384,7 @@ class Graph(Keeping, FromTable, Subgraph):
         graph = self._copy()
         graph.adjacency = self.adjacency.to(device=device, dtype=dtype)
         if self._weights is not None:
-            graph._weights = self.adjacency.with_values(self._weights).to(device=device, dtype=dtype).values
+            graph._weights = self._weighted.to(device=device, dtype=dtype).values
         graph.features = self.features.to(device=device, dtype=dtype)
         graph.labels = None if self.labels is None else self.labels.to(device=device)
         graph.edge_times = None if self.edge_times is None else self.edge_times.to(device=device)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .support.arguments import array, shown
+from .support.arguments import array, is_integer, shown
 
 UNKNOWN = -1
 # So many names are in memory once more while their digest is computed.
@@ -54,7 +54,7 @@ def node_names(nodes: Any, num_nodes: int) -> np.ndarray | None:
 
     Raises:
         TypeError: the names are neither all integers nor all strings.
-        ValueError: not one name per node, or two nodes of the same name.
+        ValueError: not one name per node, an empty name, or two nodes of the same name.
     """
     if nodes is None:
         return None
@@ -64,8 +64,15 @@ def node_names(nodes: Any, num_nodes: int) -> np.ndarray | None:
     words = found.dtype.kind == "O" and all(isinstance(name, str) for name in found.tolist())
     if words:
         found = np.array([str(name) for name in found.tolist()], object)
-    elif found.dtype.kind == "O" and all(type(name) is int for name in found.tolist()):
-        found = np.array(found.tolist())
+        empty = np.flatnonzero(found == "")
+        if empty.size:
+            raise ValueError(f"nodes: got '' as the name of node {empty[0]}, want names that are not empty")
+    elif found.dtype.kind == "O" and all(map(is_integer, found.tolist())):
+        numbers = list(map(int, found.tolist()))
+        wrong = next((number for number in numbers if not -(2**63) <= number < 2**63), None)
+        if wrong is not None:
+            raise ValueError(f"nodes: got the number {shown(wrong)}, want numbers of 64 bits")
+        found = np.array(numbers, np.int64)
     if not words and found.dtype.kind not in "iu":
         raise TypeError(f"nodes: got {_kinds(found)}, want names that are all integers or all strings")
     if found.dtype.kind == "u" and found.max() >= 2**63:

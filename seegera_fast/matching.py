@@ -7,11 +7,11 @@ from itertools import zip_longest
 import torch
 
 from .config import SeeGeraConfig
-from .convert import FLOATING
+from .convert import FLOATING, warn_outside
 from .graph import Graph
 from .graph import check_graph as require_graph
 from .prediction import Prediction
-from .sparse_matrix import SparseMatrix
+from .sparse_matrix import SparseMatrix, row_sums
 from .support import arguments
 
 
@@ -41,6 +41,7 @@ def check_graph(model: Prediction, graph: Graph) -> None:
     """
     require_graph(graph)
     _check_feature_names(model, graph)
+    _compare_preparation(model, graph)
     if graph.num_features != model.num_features:
         raise ValueError(
             f"graph: has {graph.num_features} features, want {model.num_features}, those of the model"
@@ -88,6 +89,26 @@ def _check_feature_names(model: Prediction, graph: Graph) -> None:
             want = "no more" if wanted is None else arguments.shown(wanted)
             of_model = f"the {len(model.feature_names)} features of the model, in their order"
             raise ValueError(f"graph: feature {number} {got}, want {want}: {of_model}")
+
+
+def _compare_preparation(model: Prediction, graph: Graph) -> None:
+    """Warns of a graph whose edges or features were prepared in another way than those of the model's graph."""
+    if model.weighted is not None and model.weighted != (graph.weights is not None):
+        if model.weighted:
+            warn_outside("graph: its edges have no weights, and those in training had: weighted=True keeps them")
+        else:
+            warn_outside("graph: its edges have weights, and those in training had none: weighted=False drops them")
+    if model.normalize_features and not torch.compiler.is_compiling() and not _is_normalized(graph.features):
+        warn_outside(
+            "graph: its features are not normalised, and those in training were (normalize_features=True): "
+            "graph.with_features(graph.features.row_normalized, graph.feature_names) is the graph that is meant"
+        )
+
+
+def _is_normalized(matrix: SparseMatrix) -> bool:
+    """Whether each row has the sum 1 of absolute values, or is empty."""
+    sums = row_sums(matrix.rowptr, matrix.values.abs())
+    return bool(((sums == 0) | ((sums - 1).abs() < 1e-3)).all())
 
 
 def check_kind(weight: torch.Tensor, graph: Graph) -> None:

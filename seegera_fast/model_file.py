@@ -22,6 +22,7 @@ from .support.json_fields import Fields, parse
 from .support.report import readable_bytes
 
 FORMAT = "seegera_fast.SeeGera/1"
+FLAGS = ("weighted", "normalize_features")
 SIZES = ("num_nodes", "num_features")
 LARGEST = {"seed": 2**63 - 1, **dict.fromkeys(SIZES, MOST_INT)}
 
@@ -33,6 +34,9 @@ class ModelHeader:
     Attributes:
         identity_features: whether the model's graph was given no features, so that each node is one.
         node_digest: the digest of the nodes' names, if the model knows its nodes one by one and they have names.
+        weighted: whether the edges of the model's graph have weights; None: not known, as earlier versions did not
+            write it.
+        normalize_features: whether a task divided each row of the features by its sum; None: not known.
     """
 
     config: SeeGeraConfig
@@ -43,6 +47,8 @@ class ModelHeader:
     feature_names: tuple[str, ...] | None = None
     identity_features: bool = False
     node_digest: str | None = None
+    weighted: bool | None = None
+    normalize_features: bool | None = None
 
 
 def header_of(config: SeeGeraConfig, seed: int, graph: Graph) -> ModelHeader:
@@ -56,6 +62,7 @@ def header_of(config: SeeGeraConfig, seed: int, graph: Graph) -> ModelHeader:
         feature_names=None if graph.feature_names is None else tuple(graph.feature_names),
         identity_features=identity,
         node_digest=graph.node_digest if identity or fixed_nodes(config) else None,
+        weighted=graph.weights is not None,
     )
 
 
@@ -84,6 +91,7 @@ def write(file: IO[bytes], header: ModelHeader, weights: Mapping[str, torch.Tens
         texts["identity_features"] = "true"
     if header.node_digest is not None:
         texts["node_digest"] = header.node_digest
+    texts |= {name: json.dumps(getattr(header, name)) for name in FLAGS if getattr(header, name) is not None}
     try:
         tensor_file.write(file, weights, texts)
     except (TypeError, ValueError) as error:
@@ -112,9 +120,10 @@ def read_header(file: tensor_file.TensorFile) -> ModelHeader:
         names = _read_feature_names(file.texts.get("feature_names"), numbers["num_features"])
         identity = _read_text("identity_features", file.texts.get("identity_features"), "true") is not None
         digest = _read_text("node_digest", file.texts.get("node_digest"), "[0-9a-f]{64}")
+        flags = {name: _read_flag(name, file.texts.get(name)) for name in FLAGS}
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file.path} has a header that isn't that of a model ({error})") from error
-    known = {"calibration": calibration, "feature_names": names}
+    known = {"calibration": calibration, "feature_names": names, **flags}
     return ModelHeader(config, **numbers, **known, identity_features=identity, node_digest=digest)
 
 
@@ -154,6 +163,11 @@ def _read_text(name: str, text: str | None, pattern: str) -> str | None:
     if text is not None and not re.fullmatch(pattern, text):
         raise ValueError(f"{name}: got {quoted(text)}, want {pattern}")
     return text
+
+
+def _read_flag(name: str, text: str | None) -> bool | None:
+    found = _read_text(name, text, "true|false")
+    return None if found is None else found == "true"
 
 
 def _read_int(name: str, text: str) -> int:

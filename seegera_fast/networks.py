@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from .convert import edge_weights
-from .support.arguments import shown, text
+from .support.arguments import is_integer, shown, text
 
 # The name under which networkx looks for weights.
 WEIGHT = "weight"
@@ -54,10 +54,7 @@ def column(values: list[Any]) -> Any:
 def names_of_nodes(g: Any) -> list[Any] | None:
     """The nodes, if all are integers or all are strings, else what ``str`` writes of them; None: that is not unique."""
     names = list(g.nodes)
-    integers = all(
-        isinstance(name, (int, np.integer)) and not isinstance(name, bool) and -(2**63) <= name < 2**63
-        for name in names
-    )
+    integers = all(is_integer(name) and -(2**63) <= name < 2**63 for name in names)
     if integers or all(isinstance(name, str) for name in names):
         return names
     written = [str(name) for name in names]

@@ -66,6 +66,8 @@ class Prediction:
     feature_names: tuple[str, ...] | None = None
     identity_features: bool = False
     node_digest: str | None = None
+    weighted: bool | None = None
+    normalize_features: bool | None = None
     num_nodes: int
     num_features: int
 

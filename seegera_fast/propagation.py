@@ -18,4 +18,5 @@ def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Ten
         rowptr[1:] = torch.bincount(row, minlength=looped.shape[0]).cumsum(0)
     scale = row_sums(rowptr, weight).rsqrt()
     # Symmetric bit for bit, because the product of the two scales does not depend on their order.
-    return SparseMatrix(rowptr, col, weight * (scale[row] * scale[col]), looped.shape, symmetric=True)
+    scales = scale.index_select(0, row) * scale.index_select(0, col)
+    return SparseMatrix(rowptr, col, weight * scales, looped.shape, symmetric=True)

@@ -27,9 +27,10 @@ class NonEdges:
     def __init__(self, edges: torch.Tensor, num_nodes: int) -> None:
         self.num_nodes = num_nodes
         self.count = num_nodes * (num_nodes - 1) // 2 - edges.shape[0]
-        low, high = edges[:, 0], edges[:, 1]
-        number = self._row_start(low) + (high - low - 1)
-        self.gaps = number - torch.arange(number.shape[0], device=number.device)
+        # The number of pairs before (i, k) is that before row i, and k - i - 1.
+        nodes = torch.arange(num_nodes, device=edges.device)
+        before = (self._row_start(nodes) - nodes - 1).index_select(0, edges[:, 0])
+        self.gaps = before + edges[:, 1] - torch.arange(edges.shape[0], device=edges.device)
 
     def _row_start(self, low: torch.Tensor) -> torch.Tensor:
         """The number of pairs ``i < k`` with ``i`` below ``low``."""

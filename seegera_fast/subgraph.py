@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from . import ops
+from . import backends, ops
 from .sparse_matrix import SparseMatrix
-from .sparse_rows import select_rows
 from .support import arguments
 from .support.kept import kept, lasting
 
+# Rows that are counted at once.
+PIECE = 1 << 16
 Made = TypeVar("Made", bound="Subgraph")
 
 
@@ -58,9 +59,11 @@ class Subgraph:
         numbers = _numbers_of(nodes, self.num_nodes, self.device)
         graph = self._copy()
         graph._forget()
-        graph.adjacency, entry = ops.induced_subgraph(self.adjacency, numbers)
-        graph._weights = None if self._weights is None else self._weights[entry]
-        graph.features = select_rows(self.features, numbers)
+        with backends.unforced():
+            weighted, entry = ops.induced_subgraph(self._weighted, numbers, weighted=self._weights is not None)
+            graph.features = ops.select_rows(self.features, numbers)
+        graph.adjacency = weighted if self._weights is None else weighted.with_ones()
+        graph._weights = None if self._weights is None else weighted.values
         graph.node_numbers = numbers if self.node_numbers is None else self.node_numbers[numbers]
         graph.labels = None if self.labels is None else self.labels[numbers.to(self.labels.device)]
         graph.masks = {key: mask[numbers.to(mask.device)] for key, mask in self.masks.items()}
@@ -76,7 +79,7 @@ class Subgraph:
         row = numbers[part.adjacency.row]
         # Each edge of the part is met once, at the entry that is above the diagonal here.
         above = row < numbers[part.adjacency.col]
-        row, entry, edge = row[above], entry[above], part._edge_of_entry[above]
+        row, entry, edge = row[above], entry[above], part._edge_of_entry()[above]
         times = self.edge_times.new_empty(part.num_edges)
         # An entry above the diagonal is as far from the end of its row as its edge is from the end of the row's edges.
         times[edge] = self.edge_times[self._edge_ends[row] + entry - self.adjacency.rowptr[row + 1]]
@@ -84,8 +87,18 @@ class Subgraph:
 
     @kept
     def _edge_ends(self) -> torch.Tensor:
-        """int64 ``[n]``: the number of edges ``i < j`` up to the row of each node."""
-        counts = torch.bincount(self.edges()[:, 0], minlength=self.num_nodes)
+        """int64 ``[n]``: the number of edges ``i < j`` up to the row of each node.
+
+        It is counted in pieces, so that nothing else stays in memory of a graph whose links are in a file.
+        """
+        rowptr, count = self.adjacency.rowptr, self.adjacency.shape[0]
+        counts = torch.empty(count, dtype=torch.int64, device=rowptr.device)
+        for begin in range(0, count, PIECE):
+            rows = torch.arange(begin, min(count, begin + PIECE), device=rowptr.device)
+            first, last = int(rowptr[begin]), int(rowptr[begin + rows.shape[0]])
+            row = torch.repeat_interleave(rows, rowptr[rows + 1] - rowptr[rows])
+            above = row[self.adjacency.col[first:last] > row]
+            counts[rows] = torch.bincount(above - begin, minlength=rows.shape[0])
         return counts.cumsum(0)
 
 

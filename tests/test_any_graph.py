@@ -169,9 +169,9 @@ def test_names_are_told_apart():
         for made in (
             graph(3, nodes=["1", "2", "3"]),
             graph(3, nodes=[1, 2, 3]),
-            graph(3, nodes=["1", "23", ""]),
-            graph(3, nodes=["12", "3", ""]),
-            graph(3, nodes=['1", "2', "3", ""]),
+            graph(3, nodes=["1", "23", "4"]),
+            graph(3, nodes=["12", "3", "4"]),
+            graph(3, nodes=['1", "2', "3", "4"]),
         )
     }
     assert len(digests) == 5

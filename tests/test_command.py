@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import gzip
 import io
 import json
 import os
@@ -163,6 +164,22 @@ def test_default_folder_is_named_after_data_and_task(run, own, tmp_path, monkeyp
     assert files_in(tmp_path / "runs" / "groups-link") == WRITTEN
 
 
+def test_default_folder_of_a_compressed_table(run, own, tmp_path, monkeypatch, plain_picture):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cora.csv.gz").write_bytes(gzip.compress((tmp_path / "groups.csv").read_bytes()))
+    assert run("train", "--edges", "cora.csv.gz", *own[2:], "--epochs", 1, *SMALL)[0] == 0
+    results = results_in(tmp_path / "runs" / "cora-link")
+    assert (results["data"]["name"], results["preset"]) == ("cora", "default")
+
+
+def test_a_graph_that_is_too_small_to_hold_links_out_is_said_once(run, tmp_path, plain_picture):
+    (tmp_path / "e.csv").write_text("a,b\nb,c\nc,a\nc,d\n")
+    status, printed, err = run("train", "--edges", tmp_path / "e.csv", "--epochs", 1, "--out", tmp_path / "out", *SMALL)
+    assert status == 0
+    assert err.count("warning: graph: has too few edges (4) for valid=0.2 and test=0.1: these parts are empty") == 1
+    assert "most probable new links, of 2 in links.csv; their probabilities are not calibrated:" in printed
+
+
 def test_quiet_says_nothing_on_stderr(run, own, tmp_path, plain_picture):
     status, out, err = run("train", *own, "--epochs", 1, "--out", tmp_path / "out", "--quiet", *SMALL)
     assert (status, err) == (0, "")
@@ -263,10 +280,9 @@ def test_embed_gives_what_training_wrote(run, own, tmp_path, normalize, plain_pi
 
     alone = tmp_path / "alone.safetensors"
     alone.write_bytes(model.read_bytes())
-    flag = ["--normalize-features"] if normalize else []
-    assert run("embed", alone, *own, "--out", tmp_path / "e.npy", *flag)[0] == 0
+    assert run("embed", alone, *own, "--out", tmp_path / "e.npy")[0] == 0
     assert np.array_equal(np.load(tmp_path / "e.npy"), expected)
-    assert run("embed", alone, *own, "--seed", 1, "--out", tmp_path / "e.npy", *flag)[0] == 0
+    assert run("embed", alone, *own, "--seed", 1, "--out", tmp_path / "e.npy")[0] == 0
     assert not np.array_equal(np.load(tmp_path / "e.npy"), expected)
     assert not [name for name in files_in(tmp_path) if name.endswith(".part")]
 
@@ -310,7 +326,24 @@ def test_embed_takes_weights_where_training_did(run, own, tmp_path, plain_pictur
     assert "edges weighted" in err
     assert "warning" not in err
     assert np.array_equal(np.load(e), expected)
-    # Results of earlier versions do not have this entry.
+    # The model's file alone says so, too.
+    alone = tmp_path / "alone.safetensors"
+    shutil.copy(out / "model.safetensors", alone)
+    status, _, err = run("embed", alone, *own, "--out", e)
+    assert (status, "edges weighted" in err) == (0, True)
+    assert np.array_equal(np.load(e), expected)
+    # Files of earlier versions do not have this entry, and results of still earlier ones have it neither.
+    file = tensor_file.read(alone)
+    texts = {name: text for name, text in file.texts.items() if name not in ("weighted", "normalize_features")}
+    for path in (alone, out / "model.safetensors"):
+        with open(path, "wb") as written:
+            tensor_file.write(written, {name: file.tensor(name) for name in file.entries}, texts)
+    status, _, err = run("embed", alone, *own, "--out", e)
+    want = "alone.safetensors does not say how it was trained: give --weighted and --normalize-features here too if"
+    assert err.startswith(want)
+    assert not np.array_equal(np.load(e), expected)
+    assert run("embed", out / "model.safetensors", *own, "--out", e)[0] == 0
+    assert np.array_equal(np.load(e), expected)
     del results["data"]["weighted"]
     (out / "results.json").write_text(json.dumps(results))
     assert "which are ignored" in run("embed", out / "model.safetensors", *own, "--out", e)[2]
@@ -585,6 +618,40 @@ def test_interrupt_keeps_what_was_trained(run, own, tmp_path, monkeypatch, plain
     assert files_in(out) == RESULTS
 
 
+@pytest.mark.parametrize(
+    ("interrupted", "missing"),
+    [("suggested_links", ["links.csv", "picture.png", "report.html"]), ("draw_nodes", ["picture.png", "report.html"])],
+)
+def test_interrupt_after_the_training_leaves_what_was_written(
+    run, own, tmp_path, monkeypatch, plain_picture, interrupted, missing
+):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
+    monkeypatch.setattr(f"seegera_fast.command.train.{interrupted}", interrupt)
+    status, printed, err = run("train", *own, "--epochs", 2, "--out", out, *SMALL)
+    assert status == 130
+    assert "seegera-fast: interrupted after the training, before all files were made" in err
+    # Nothing is left of the earlier run.
+    assert files_in(out) == [name for name in WRITTEN if name not in missing]
+    results = results_in(out)
+    assert (results["epochs"], results["interrupted"]) == (2, False)
+    model = sf.SeeGera.load(out / "model.safetensors", sf.Graph.from_table(*own[1::2]))
+    assert np.array_equal(np.load(out / "embedding.npy"), model.embed().numpy())
+    assert "AUC" in printed
+    assert "picture.png" not in printed
+    assert ("links.csv" in printed) == ("links.csv" not in missing)
+
+
+def test_the_embedding_is_projected_once(run, own, tmp_path, monkeypatch):
+    project, calls = plots.project, []
+    monkeypatch.setattr(plots, "project", lambda *given: calls.append(given) or project(*given))
+    assert run("train", *own, "--epochs", 1, "--out", tmp_path / "out", *SMALL)[0] == 0
+    assert len(calls) == 1
+
+
 def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
@@ -764,12 +831,9 @@ def test_what_a_removed_folder_cannot_take_is_written_elsewhere(run, own, tmp_pa
     assert files_in(folder) == RESULTS
     for name in ("embedding.npy", "model.safetensors"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
-    *_, one, two = err.splitlines()
     reason = f"{out / 'model.safetensors'} can't be written: No such file or directory;"
-    assert one == (
-        f"seegera-fast: error: {reason} {folder} has instead: model.safetensors, embedding.npy, links.csv, results.json"
-    )
-    assert two.endswith(f"; {folder} has instead: picture.png, report.html")
+    names = "model.safetensors, embedding.npy, results.json, links.csv, picture.png, report.html"
+    assert err.splitlines()[-1] == f"seegera-fast: error: {reason} {folder} has instead: {names}"
     assert "AUC" in printed
     assert "files in" not in printed
 
@@ -805,14 +869,14 @@ def test_a_full_disk_keeps_the_earlier_files_and_the_checkpoint(run, own, tmp_pa
     out = tmp_path / "out"
     command = ["train", *own, "--epochs", 3, "--checkpoint-every", 2, "--out", out, *SMALL]
     assert run(*command)[0] == 0
-    before = {name: (out / name).read_bytes() for name in RESULTS if name not in ("picture.png", "report.html")}
+    before = {name: (out / name).read_bytes() for name in RESULTS}
     full(monkeypatch, lambda path: path.parent == out and path.name == "results.json")
     status, printed, err = run(*command, "--seed", 1)
     assert status == 6
     assert f"{out / 'results.json'} can't be written: No space left on device; {spare}" in err
-    assert printed.endswith(f"files in {out}: picture.png, report.html\n")
+    assert "files in" not in printed
     (folder,) = spare.glob("seegera-fast-out-*")
-    assert files_in(folder) == ["embedding.npy", "links.csv", "model.safetensors", "results.json"]
+    assert files_in(folder) == RESULTS
     assert results_in(folder)["configuration"]["seed"] == 1
     assert {name: (out / name).read_bytes() for name in before} == before
     assert files_in(out) == WRITTEN
@@ -834,7 +898,7 @@ def test_where_no_folder_can_take_the_files_this_is_said(run, own, tmp_path, mon
     status, printed, err = run("train", *own, "--epochs", 2, "--out", tmp_path / "out", *SMALL)
     assert status == 6
     assert "AUC" in printed
-    assert err.count("; no other folder could take: ") == 2
+    assert err.count("; no other folder could take: ") == 1
     assert list(spare.glob("seegera-fast-*")) == []
     assert not (tmp_path / "out").exists()
 
@@ -983,7 +1047,7 @@ def test_projection():
 @pytest.mark.parametrize("names", [None, ("ice", "rain", "snow")])
 def test_legend_has_the_names_of_the_classes(names):
     axes = Figure().subplots()
-    plots._draw_embedding(axes, np.eye(4, 2), np.array([2, 0, -1, 2]), names, 0)
+    plots._draw_embedding(axes, plots.draw_nodes(np.eye(4, 2)), np.array([2, 0, -1, 2]), names)
     want = ["unknown", "0", "2"] if names is None else ["unknown", "ice", "snow"]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == want
 
@@ -1002,7 +1066,7 @@ def test_picture_of_an_odd_run():
             history=history,
             titles={},
             best_epoch=1,
-            embedding=embedding,
+            drawing=plots.draw_nodes(embedding),
             labels=labels,
         )
         assert len(file.getvalue()) > 10000

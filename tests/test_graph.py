@@ -1009,6 +1009,17 @@ def test_names_of_nodes(nodes):
     assert Graph(TRIANGLE).nodes is None
 
 
+def test_integers_among_objects_are_integers():
+    """As in a column of a data frame that once had gaps."""
+    for names in ([np.int64(7), np.int32(3), 5, np.uint8(1)], [np.uint64(2**63 - 1), -(2**63), 0, 1]):
+        graph = Graph(TRIANGLE, nodes=np.array(names, object))
+        assert (graph.nodes.dtype, graph.nodes.tolist()) == (np.int64, list(map(int, names)))
+    with pytest.raises(TypeError, match="nodes: got values of type bool, int"):
+        Graph(TRIANGLE, nodes=np.array([np.int64(7), np.int64(3), 5, True], object))
+    with pytest.raises(ValueError, match="nodes: got the number 9223372036854775808, want numbers of 64 bits"):
+        Graph(TRIANGLE, nodes=np.array([np.uint64(2**63), 3, 5, 1], object))
+
+
 def test_changing_names_does_not_change_a_graph():
     for nodes in (np.arange(4), np.array(list("abcd"), object)):
         graph, before = Graph(TRIANGLE, nodes=nodes), nodes.tolist()
@@ -1029,7 +1040,8 @@ def test_changing_names_does_not_change_a_graph():
         ([0.0, 1.0, 2.0, 3.0], TypeError, "nodes: got values of type float64, want names that are all integers .*"),
         ([True, False, True, False], TypeError, "nodes: got values of type bool, want names that are all integers .*"),
         (np.array([2**63, 0, 1, 2], np.uint64), ValueError, "nodes: got the number 9223372036854775808, want .*"),
-        ([2**70, 0, 1, 2], TypeError, "nodes: got values of type int, want names that are all integers .*"),
+        ([2**70, 0, 1, 2], ValueError, f"nodes: got the number {2**70}, want numbers of 64 bits"),
+        (["a", "", "b", "c"], ValueError, "nodes: got '' as the name of node 1, want names that are not empty"),
     ],
 )
 def test_wrong_names_of_nodes(nodes, error, message):

@@ -23,16 +23,16 @@ def test_every_layer_is_drawn():
 
 
 SMALL_HOUSE = {
-    "seegera_fast/__init__.py": "from . import backends, ops\nfrom .graph import Graph\n",
+    "seegera_fast/__init__.py": "from . import backends, ops\nfrom .sparse_matrix import SparseMatrix\n",
     "seegera_fast/ops/__init__.py": "from .gcn import gcn\n",
-    "seegera_fast/ops/gcn.py": "import torch\nfrom .. import backends\nfrom ..graph import Graph\n",
+    "seegera_fast/ops/gcn.py": "import torch\nfrom .. import backends\nfrom ..sparse_matrix import SparseMatrix\n",
     "seegera_fast/backends.py": "import seegera_fast.support.hints\n",
-    "seegera_fast/graph.py": "Graph = None\n",
+    "seegera_fast/sparse_matrix.py": "SparseMatrix = None\n",
     "seegera_fast/support/hints.py": "",
     "kernels/triton/__init__.py": "OPTIONS = 1\n",
     "kernels/triton/gcn.py": "from seegera_fast import backends\nfrom . import OPTIONS\n",
     "kernels/cpu/gcn.cpp": "",
-    "kernels/cpu/layout.py": "from seegera_fast.graph import Graph\n",
+    "kernels/cpu/layout.py": "from seegera_fast.sparse_matrix import SparseMatrix\n",
 }
 
 
@@ -53,14 +53,14 @@ def write(tmp_path):
 def test_a_small_house(write):
     root = write({})
     assert house.imports(root) == {
-        "__init__": {"backends", "graph", "ops"},
+        "__init__": {"backends", "sparse_matrix", "ops"},
         "backends": {"support.hints"},
-        "graph": set(),
-        "kernels.cpu.layout": {"graph"},
+        "sparse_matrix": set(),
+        "kernels.cpu.layout": {"sparse_matrix"},
         "kernels.triton": set(),
         "kernels.triton.gcn": {"backends", "kernels.triton"},
         "ops": {"ops.gcn"},
-        "ops.gcn": {"backends", "graph"},
+        "ops.gcn": {"backends", "sparse_matrix"},
         "support.hints": set(),
     }
     assert house.faults(root) == []
@@ -93,18 +93,24 @@ def test_a_launcher_and_the_package_itself_have_layers(write):
 
 def test_a_circle_within_a_layer(write):
     root = write(
-        {"seegera_fast/graph.py": "from .convert import a\n", "seegera_fast/convert.py": "from . import graph\n"}
+        {
+            "seegera_fast/sparse_matrix.py": "from .convert import a\n",
+            "seegera_fast/convert.py": "from . import sparse_matrix\n",
+        }
     )
     (fault,) = house.faults(root)
-    assert fault in ("circle: graph imports convert imports graph", "circle: convert imports graph imports convert")
+    assert fault in (
+        "circle: sparse_matrix imports convert imports sparse_matrix",
+        "circle: convert imports sparse_matrix imports convert",
+    )
 
 
 def test_two_circles_are_two_faults(write):
     root = write(
         {
-            "seegera_fast/graph.py": "from .convert import a\nfrom .seeds import b\n",
-            "seegera_fast/convert.py": "from . import graph\n",
-            "seegera_fast/seeds.py": "from . import graph\n",
+            "seegera_fast/sparse_matrix.py": "from .convert import a\nfrom .seeds import b\n",
+            "seegera_fast/convert.py": "from . import sparse_matrix\n",
+            "seegera_fast/seeds.py": "from . import sparse_matrix\n",
         }
     )
     assert len(house.faults(root)) == 2

@@ -74,7 +74,7 @@ def test_it_is_in_the_safetensors_format(path, tmp_path):
     with safetensors.safe_open(path, framework="pt") as file:
         texts = file.metadata()
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    assert sorted(texts) == ["config", "format", "num_features", "num_nodes", "seed"]
+    assert sorted(texts) == ["config", "format", "num_features", "num_nodes", "seed", "weighted"]
     assert sorted(found) == sorted(model.state_dict())
     safetensors.torch.save_file(found, tmp_path / "theirs", texts)
     theirs = sf.SeeGera.load(tmp_path / "theirs", graph())

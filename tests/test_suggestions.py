@@ -4,16 +4,19 @@ import csv
 import html.parser
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
 import seegera_fast as sf
+from seegera_fast.command import suggestions
 from seegera_fast.command.main import main
 from seegera_fast.command.output import write_table
 from seegera_fast.support import html as pages
 from seegera_fast.support.hints import shown_name
+from seegera_fast.support.report import number_texts
 
 SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=8", "--set", "likelihood=mse", "--quiet"]
 NAMES = ["Ann", "Bob", "Zoë", "林檎", 'O"Neil', "a,b", "</script>", "x y", "NA", "1", "q", "r", "s", "t", "u", "v"]
@@ -119,7 +122,10 @@ def test_links_across_the_sides_of_a_bipartite_graph(run, tmp_path):
     )
     options = ["--edges", "bought.csv"]
     assert run("train", *options, "--bipartite", "--epochs", 5, "--out", "out", *SMALL)[0] == 0
-    assert run("links", "out/model.safetensors", *options, "--bipartite", "--top", 3)[0] == 0
+    _, _, err = run("links", "out/model.safetensors", *options, "--top", 3)
+    assert "links across the two sides, as in training, by out/results.json; --no-bipartite: any links" in err
+    assert run("links", "out/model.safetensors", *options, "--no-bipartite", "--top", 12, "--out", "any.csv")[0] == 0
+    assert any(row[0][0] == row[1][0] for row in table(tmp_path / "any.csv")[1:])
     for path in ("links.csv", "out/links.csv"):
         rows = table(tmp_path / path)[1:]
         assert rows
@@ -178,6 +184,83 @@ def test_features_of_other_names_or_order_are_refused(run, files, trained, tmp_p
         status, _, err = run(command, trained / "model.safetensors", *other)
         assert status == 2
         assert message in err
+
+
+# --- as in training ---------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_read_as_in_training(run, tmp_path):
+    """Of the options for tables, those that are given count more than those of the training."""
+    names = [f"n{k}" for k in range(9)]
+    rows = [(k, (k + step) % 9) for k in range(9) for step in (1, 2)]
+    (tmp_path / "e.csv").write_text("w;a;b\n" + "".join(f"{1 + k % 3};{names[k]};{names[j]}\n" for k, j in rows))
+    (tmp_path / "f.csv").write_text(
+        "who;size;city\n" + "".join(f"{name};{k};c{k % 2}\n" for k, name in enumerate(names))
+    )
+    files = ["--edges", "e.csv", "--features", "f.csv"]
+    options = ["--source", "a", "--target", 2, "--weight", "w", "--categories", "city", "--separator", "semicolon"]
+    options += ["--node", "who", "--comments", "% x"]
+    assert run("train", *files, *options, "--task", "embed", "--epochs", 2, "--out", "out", *SMALL)[0] == 0
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert content["data"]["tables"]["categories"] == ["city"]
+    status, _, err = run("embed", "out/model.safetensors", *files, "--out", "e.npy")
+    assert status == 0
+    want = "--source a --target 2 --weight w --node who --categories city --separator semicolon --comments '% x'"
+    assert f"tables are read as in training, by out/results.json: {want}\n" in err
+    assert "edges weighted" in err
+    assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
+    for command in ("links", "complete"):
+        assert run(command, "out/model.safetensors", *files, "--top", 1)[0] == 0
+    (tmp_path / "g.csv").write_text((tmp_path / "e.csv").read_text().replace("w;a;b", "w;x;b"))
+    status, _, err = run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:], "--source", "x")
+    assert status == 0
+    assert "--source" not in err
+    assert "source: got 'a'" in run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:])[2]
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (
+            {"weight": [1]},
+            "results.json: data.tables.weight: got a list of 1, want the name of a column, or its number",
+        ),
+        ({"header": 1}, "results.json: data.tables.header: got 1, want true or false"),
+        ({"comment": "#"}, "results.json: has a field 'data.tables.comment', which does not belong there"),
+        ([], "results.json: data.tables: got [], want an object with fields"),
+    ],
+)
+def test_wrong_tables_in_results_are_refused(run, files, trained, tmp_path, tables, message):
+    content = json.loads((trained / "results.json").read_text())
+    content["data"]["tables"] = tables
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    (tmp_path / "model.safetensors").write_bytes((trained / "model.safetensors").read_bytes())
+    status, _, err = run("embed", "model.safetensors", *files)
+    assert (status, message in err) == (2, True), err
+
+
+def test_a_model_says_how_its_graph_was_prepared(tmp_path):
+    """In Python, where nothing else would: weights of edges, and features that were divided by their sums."""
+    draws = np.random.default_rng(0)
+    adjacency = np.triu(draws.random((12, 12)) < 0.5, 1) * 2.0
+    graph = sf.Graph(adjacency + adjacency.T, draws.random((12, 5)) > 0.5, weighted=True)
+    small = {"epochs": 1, "embedding_dim": 2, "hidden_dim": 2, "progress": False}
+    model = sf.tasks.attribute_inference(graph, normalize_features=True, **small).model
+    model.save(tmp_path / "model")
+    loaded = sf.SeeGera.load(tmp_path / "model")
+    assert (loaded.weighted, loaded.normalize_features) == (model.weighted, model.normalize_features) == (True, True)
+    meant = graph.with_features(graph.features.row_normalized)
+    plain = sf.Graph(graph.adjacency.to_scipy(), meant.features.to_scipy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded.embed(meant)
+        with pytest.raises(UserWarning, match="graph: its features are not normalised, and those in training were"):
+            loaded.top_attributes(1, graph=graph)
+        with pytest.raises(UserWarning, match="graph: its edges have no weights, and those in training had"):
+            sf.SeeGera.load(tmp_path / "model", plain)
+        other = sf.SeeGera(plain, embedding_dim=2, hidden_dim=2)
+        with pytest.raises(UserWarning, match="graph: its edges have weights, and those in training had none"):
+            other.embed(graph)
 
 
 # --- what must not happen --------------------------------------------------------------------------------------------
@@ -361,6 +444,43 @@ def test_texts_of_a_page_are_shown_as_they_are():
     page.encode()
     drawn = pages.scatter(np.zeros((2, 2)), ["</script><script>", strange])
     assert drawn.count("</script>") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "texts"),
+    [
+        ([0.5, 0.25], {}, ["0.5000", "0.2500"]),
+        ([0.99999696, 0.9999952, 0.9], {"probabilities": True}, ["0.999997", "0.999995", "0.900000"]),
+        ([0.99999, 0.99999], {"probabilities": True}, ["0.99999", "0.99999"]),
+        ([1.0, 1 - 1e-12, 0.5], {"probabilities": True}, ["> 0.9999999", "> 0.9999999", "0.5000"]),
+        ([1.0, 0.99996], {}, ["1.00000", "0.99996"]),
+        ([1e-6, 1.05e-6, 0.25], {"apart": False}, ["0.000001", "0.000001", "0.250000"]),
+        ([1e-14, 0.5, 0.0, -3.25], {}, ["1.0e-14", "0.5000", "0.0000", "-3.2500"]),
+        ([0.1, 0.1 + 1e-13], {}, ["0.1000", "0.1000"]),
+        ([], {}, []),
+    ],
+)
+def test_numbers_have_as_many_digits_as_tell_them_apart(values, options, texts):
+    assert number_texts(values, **options) == texts
+
+
+def test_sure_links_are_told_apart(run, files, trained, tmp_path, monkeypatch):
+    """On the screen and on the page. The file has all digits."""
+    near = np.array([0.99999696, 0.999995232, 0.99998885, 0.99998665, 0.99997431], np.float32)
+
+    def sure(*given, **options):
+        links = suggestions.suggested_links(*given, **options)
+        links["probability"] = near
+        links["deviation"] = near * np.float32(1e-6)
+        return {name: column[:5] for name, column in links.items()}
+
+    monkeypatch.setattr("seegera_fast.command.train.suggested_links", sure)
+    printed = run("train", *files, "--epochs", 1, "--out", "out", *SMALL)[1]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    for text in ("0.999997", "0.999995", "0.999989", "0.999987", "0.999974"):
+        assert text in printed
+        assert f"<td class=number>{text}</td><td class=number>0.000001</td>" in page
+    assert np.array_equal(np.array([row[2] for row in table(tmp_path / "out" / "links.csv")[1:]], np.float32), near)
 
 
 def test_cells_of_numbers():

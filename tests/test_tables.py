@@ -19,7 +19,10 @@ from test_properties_files import little_memory
 
 import seegera_fast as sf
 from seegera_fast.command.main import main
+from seegera_fast.command.output import write_table
+from seegera_fast.tables import lines as lines_module
 from seegera_fast.tables import names as names_module
+from seegera_fast.tables import text as text_module
 from seegera_fast.tables.names import Names
 
 PATH = "ann,bob\nbob,eve\n"
@@ -376,7 +379,11 @@ BAD_EDGES = [
     ("ann,bob,1\nbob,eve,\n", "line 2: got 'bob eve'"),
     ("0 1 2 3\n", "line 1: got '0 1 2 3'"),
     ("a,b;c\n", "line 1: got both commas and semicolons"),
-    ('a,"b\nc",d\n', "line 1: got 'a,\"b', want"),
+    ('a,b\na,"b\nc,d\n', "line 2: got 'a,\"b', want"),
+    ('a,b\na,"b\nc,d\n', "a quote is opened there, and not closed in the lines below"),
+    ('a,"b\nc",d\n', "line 1: got 'a b\\nc d', want"),
+    ('a,"b\nc"\nd,e\nf\n', "line 4: got 'f', want"),
+    ('"a,b\n"c,d\n', "line 1: got '\"a,b\\n\"c,d', want"),
     ('a,b"c"\n', "line 1"),
     ("0 1\n0,1 5\nx 1\n", "line 3: got 'x 1', want the names of two nodes (words or integers) and optionally a weight"),
     ("", "holds no edges"),
@@ -404,6 +411,45 @@ def test_wrong_edges(table, content, part):
         table(content)
     assert part in str(raised.value)
     assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("block", [None, 8])
+@pytest.mark.parametrize("separator", [",", ";", " "])
+def test_ends_of_lines_within_quotes_are_part_of_a_name(table, monkeypatch, block, separator):
+    """Also where a block of lines ends, and where a line within begins as a comment does, or is empty."""
+    if block is not None:
+        monkeypatch.setattr(lines_module, "BLOCK", block)
+    rows = [("two\nlines", "b"), ("b", '# "no"\n\n#comment, 3;4'), ("x", "two\nlines"), ("a, b", "c")]
+    rows = [[f'"{name.replace(chr(34), chr(34) * 2)}"' for name in row] for row in rows]
+    lines = [separator.join(row) for row in rows]
+    graph = table("\r\n".join(['# of "friends', f"x{separator}y", *lines, ""]), names=True)
+    assert graph.nodes.tolist() == sorted({"two\nlines", "b", '# "no"\n\n#comment, 3;4', "x", "a, b", "c", "y"})
+    assert graph.num_edges == 5
+
+
+def test_a_quote_that_is_not_closed_is_found_at_once(table, monkeypatch):
+    monkeypatch.setattr(text_module, "BLOCK", 1000)
+    with pytest.raises(ValueError, match=r"line 2: got 'a,\"b', want .*a quote is opened there, and not closed"):
+        table('a,b\na,"b\n' + "c,d\n" * 10**6 + '"x",y\n')
+
+
+def test_what_is_written_can_be_read(write, tmp_path):
+    names = np.array(["a\nb", '"', ",", "#x", " y ", "z", "=1+1"], object)
+    with open(tmp_path / "t.csv", "wb") as file:
+        write_table(file, {"node": names, "x": np.arange(7) / 3}, ".csv")
+    edges = {"from": names, "to": np.roll(names, 1)}
+    graph = sf.Graph.from_table(edges, tmp_path / "t.csv", dtype=torch.float64)
+    assert graph.nodes.tolist() == sorted(names)
+    values = dict(zip(names, np.arange(7) / 3, strict=True))
+    assert graph.features.to_dense()[:, 0].tolist() == [values[name] for name in graph.nodes]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("x.csv", "x"), ("x.csv.gz", "x"), ("a.b.TSV.GZ", "a.b"), ("x.gz", "x"), ("x", "x")]
+)
+def test_a_graph_has_the_name_of_its_file(write, file, name):
+    content = gzip.compress(PATH.encode()) if file.lower().endswith("gz") else PATH
+    assert sf.Graph.from_table(write(file, content)).name == name
 
 
 def test_lines_are_named_far_below(table):
@@ -456,8 +502,28 @@ def test_wrong_arguments(table, options, error, part):
 
 # --- formats ---------------------------------------------------------------------------------------------------------
 
-WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufeff"), min_size=1, max_size=8)
-ODD = ["NA", "null", "nan", "None", "007", "7", "#x", "%", "-", "1e5", "é", "e\u0301", '"', ",", " a", "a"]
+LETTERS = st.characters(exclude_categories=("Cs", "Cc"), include_characters="\n", exclude_characters="\ufeff")
+WORDS = st.text(LETTERS, min_size=1, max_size=8)
+ODD = [
+    "NA",
+    "null",
+    "nan",
+    "None",
+    "007",
+    "7",
+    "#x",
+    "%",
+    "-",
+    "1e5",
+    "é",
+    "e\u0301",
+    '"',
+    ",",
+    " a",
+    "a",
+    "\n",
+    '"\n",#x\n',
+]
 NAMES = st.one_of(
     st.lists(WORDS, min_size=2, max_size=9, unique=True),
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=9, unique=True),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import sys
+import warnings
 from dataclasses import fields, replace
 
 import cases
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 from tolerances import assert_close, assert_same_bits
 
-from seegera_fast import Graph, SeeGera, SeeGeraConfig, tasks
+from seegera_fast import Graph, SeeGera, SeeGeraConfig, datasets, tasks
 from seegera_fast.masking import mask_structure
 from seegera_fast.sampling import share
 from seegera_fast.tasks import presets, public_split, split_features, split_links, split_nodes
@@ -606,9 +608,10 @@ def test_bad_arguments(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_preset_is_taken_by_the_graphs_name(task):
+def test_a_data_set_has_its_preset(task, tmp_path):
     base = planted()
     named = Graph(base.adjacency, base.features, base.labels, name="cora")
+    named.data_set = "cora"
     short = {"epochs": 1, **({"classifier_epochs": 2} if task == "node_classification" else {}), **SMALL}
     result = TASKS[task](named, **short)
     assert result.preset == "cora"
@@ -619,6 +622,39 @@ def test_a_preset_is_taken_by_the_graphs_name(task):
     other = TASKS[task](named, "photo", "v1", **short)
     assert (other.preset, other.model.config.variant) == ("photo", "independent")
     assert TASKS[task](base, **short).preset == "default"
+
+
+def test_a_name_gives_no_preset(tmp_path):
+    """A user's file may be called cora.csv. Copies of a data set are still of it."""
+    (tmp_path / "cora.csv").write_text("".join(f"{k},{(k + step) % 12}\n" for k in range(12) for step in (1, 2)))
+    own = Graph.from_table(tmp_path / "cora.csv")
+    assert (own.name, own.data_set) == ("cora", None)
+    assert tasks.embed(own, epochs=1, **SMALL).preset == "default"
+    digits = datasets.load("digits")
+    for graph in (digits, digits.with_edges(digits.edges()[:50]), digits.to(dtype=torch.float64)):
+        assert graph.data_set == "digits"
+
+
+@pytest.mark.parametrize(
+    ("split", "ratios", "message"),
+    [
+        (split_links, {"valid": 0.2, "test": 0.0}, r"too few edges \(4\) for valid=0\.2: that part is empty"),
+        (split_links, {"valid": 0.2, "test": 0.1}, r"too few edges \(4\) for valid=0\.2 and test=0\.1: these parts"),
+        (split_features, {"valid": 0.0, "test": 0.1}, r"too few features that are not 0 \(5\) for test=0\.1:"),
+        (split_nodes, {"train": 0.5, "valid": 0.1}, r"too few nodes with a known label \(5\) for valid=0\.1:"),
+    ],
+)
+def test_parts_that_get_nothing_are_said_once(split, ratios, message):
+    path = Graph(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1), labels=[0, 1, 0, 1, 0])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        split(path, **ratios)
+    (only,) = seen
+    assert re.match("graph: has " + message, str(only.message))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        split(path, **dict.fromkeys(ratios, 0.4))
+        split(path, **dict.fromkeys(ratios, 0.0))
 
 
 def test_attributes_are_normalized_before_the_split():

@@ -187,8 +187,8 @@ def test_a_working_folder_that_cannot_be_written(run, tmp_path, monkeypatch):
 def picture(title="t", classes=None, labels=None, **settings):
     file = io.BytesIO()
     history = [{"epoch": 1, "loss": 2.0}]
-    embedding = np.random.default_rng(0).standard_normal((len(NAMES), 3))
-    content = {"scores": "", "history": history, "titles": {}, "best_epoch": 1, "embedding": embedding}
+    drawing = plots.draw_nodes(np.random.default_rng(0).standard_normal((len(NAMES), 3)))
+    content = {"scores": "", "history": history, "titles": {}, "best_epoch": 1, "drawing": drawing}
     with matplotlib.rc_context(settings):
         plots.save_picture(file, title=title, labels=labels, classes=classes, **content)
     return file.getvalue()

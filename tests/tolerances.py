@@ -72,6 +72,8 @@ def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor, *, name: str 
     """Asserts that dtype, shape and all bits are equal: -0 differs from 0, and a NaN equals itself."""
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, want {expected.dtype}"
     assert actual.shape == expected.shape, f"{name}: shape {tuple(actual.shape)}, want {tuple(expected.shape)}"
+    if not actual.numel():
+        return
     got, want = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (actual, expected))
-    different = (got != want).reshape(actual.numel(), -1).any(dim=1).sum().item() if actual.numel() else 0
+    different = (got != want).reshape(actual.numel(), -1).any(dim=1).sum().item()
     assert different == 0, f"{name}: {different} of {actual.numel()} values differ in their bits"

@@ -34,8 +34,8 @@ LAYERS = (
     ("kernels.cpu", "kernels.triton.costs"),
     (
         "sparse_matrix",
-        "sparse_rows",
         "propagation",
+        "transposition",
         "convert",
         "entries",
         "seeds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,8 +39,9 @@ class OutputFolder:
         path: the folder; missing parent folders are made too.
 
     Attributes:
-        refused: for each call of :meth:`write` whose files the folder could not take: why, their names, and the folder
-            that they are in instead (None: no other folder could take them).
+        written: the names of all files that were written, to this folder or to another.
+        refused: why the folder could not take files, their names, and the folder that they are in instead (None: no
+            other folder could take them).
 
     Raises:
         OSError: on entering, the folder can't be written, or another run is using it.
@@ -48,6 +49,7 @@ class OutputFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.written: list[str] = []
         self.refused: list[tuple[Unwritable, tuple[str, ...], Path | None]] = []
         self._made: list[Path] = []
         self._lock: Lock | None = None
@@ -83,19 +85,28 @@ class OutputFolder:
         """Writes files, which replace those of an earlier run once all of them are complete.
 
         If the folder can't take them (it is full, was removed, or belongs to another run now), they are written to a
-        new folder somewhere else, see :attr:`refused`.
+        new folder somewhere else, see :attr:`refused`. So are those of later calls, because the folder may have the
+        files of an earlier run.
 
         Args:
             files: name -> what writes the content to an open binary file.
             instead_of: files of an earlier run that are removed.
         """
+        self.written += files
+        if self.refused:
+            error, names, folder = self.refused[-1]
+            found = _write_elsewhere(self.path.name, files, folder)
+            if found == folder:
+                self.refused[-1] = error, (*names, *files), folder
+            else:
+                self.refused.append((error, tuple(files), found))
+            return
         try:
             if self._lock is not None:
                 self._lock.require_kept()
             _write(self.path, files, instead_of)
         except Unwritable as error:
-            earlier = [folder for _, _, folder in self.refused if folder is not None]
-            self.refused.append((error, tuple(files), _write_elsewhere(self.path.name, files, earlier)))
+            self.refused.append((error, tuple(files), _write_elsewhere(self.path.name, files)))
 
     def _remove_made(self) -> None:
         for folder in reversed(self._made):
@@ -115,12 +126,12 @@ def _write(folder: Path, files: Mapping[str, Writer], instead_of: Collection[str
             (folder / name).unlink(missing_ok=True)
 
 
-def _write_elsewhere(name: str, files: Mapping[str, Writer], earlier: Iterable[Path]) -> Path | None:
+def _write_elsewhere(name: str, files: Mapping[str, Writer], earlier: Path | None = None) -> Path | None:
     """Writes files to an earlier or a new folder, which it returns; None: there is no place for them."""
-    for folder in earlier:
+    if earlier is not None:
         with suppress(Unwritable):
-            _write(folder, files)
-            return folder
+            _write(earlier, files)
+            return earlier
     for find in (tempfile.gettempdir, os.getcwd, Path.home):
         folder = None
         try:
@@ -163,11 +174,11 @@ def write_table(file: IO[bytes], columns: Mapping[str, np.ndarray], suffix: str)
         write_parquet(file, columns)
         return
     file.write(",".join(map(_field, columns)).encode() + b"\n")
-    kinds = [column.dtype.kind for column in columns.values()]
-    row = ",".join("%.9g" if kind == "f" else "%s" for kind in kinds) + "\n"
+    # So many digits give a float32 or a float64 back.
+    forms = {"f4": "%.9g", "f8": "%.17g"}
+    row = ",".join(forms.get(column.dtype.str[1:], "%s") for column in columns.values()) + "\n"
     values = [
-        map(_field, column.tolist()) if kind == "O" else column.tolist()
-        for kind, column in zip(kinds, columns.values(), strict=True)
+        map(_field, column.tolist()) if column.dtype.kind == "O" else column.tolist() for column in columns.values()
     ]
     for fields in zip(*values, strict=True):
         file.write((row % fields).encode())

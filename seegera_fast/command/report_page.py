@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,12 @@ import numpy as np
 from ..calibration import Reliability
 from ..graph import Graph
 from ..support import html
-from ..support.plots import LONGEST_LEGEND, project
+from ..support.plots import LONGEST_LEGEND, Drawing
 from ..support.report import readable_bytes, readable_seconds
 from ..tasks.task import Task, TaskResult
 from .output import node_names
+from .suggestions import rows_of
 
-# So many nodes are drawn at most; more would make the page slow.
-MOST_POINTS = 2000
 CURVES = ("plain", "calibrated")
 
 
@@ -25,7 +24,7 @@ def report_page(
     task: Task,
     graph: Graph,
     result: TaskResult,
-    embedding: np.ndarray,
+    drawing: Drawing,
     suggestions: Mapping[str, np.ndarray] | None,
     content: Mapping[str, Any],
 ) -> str:
@@ -33,7 +32,7 @@ def report_page(
 
     Args:
         title: its heading.
-        embedding: ``[n, d]``.
+        drawing: the nodes of the embedding to draw.
         suggestions: the columns of the table of suggested links; None: there are none.
         content: what ``results.json`` holds.
     """
@@ -49,7 +48,7 @@ def report_page(
     if getattr(result, "reliability", None):
         sections.append(("Reliability", _reliability(result.reliability), False))
     sections.append(("Training", _curves(task, result), False))
-    sections.append(("Embedding", _embedding(graph, embedding), False))
+    sections.append(("Embedding", _embedding(graph, drawing), False))
     if suggestions is not None:
         sections.append(("Suggested links", _links(suggestions, result.model.calibration is not None), True))
     sections += [
@@ -94,23 +93,18 @@ def _reliability(curves: Mapping[str, Reliability]) -> str:
     return html.paragraph(text) + html.lines(series, x="predicted probability", unit_square=True)
 
 
-def _embedding(graph: Graph, embedding: np.ndarray) -> str:
-    chosen = np.arange(graph.num_nodes)
-    if len(chosen) > MOST_POINTS:
-        chosen = np.sort(np.random.default_rng(0).choice(graph.num_nodes, MOST_POINTS, replace=False))
-    points, method = project(embedding[chosen])
-    names = [str(name) for name in node_names(graph)[chosen].tolist()]
-    labels = None if graph.labels is None else graph.labels.cpu().numpy()[chosen]
+def _embedding(graph: Graph, drawing: Drawing) -> str:
+    names = [str(name) for name in node_names(graph)[drawing.nodes].tolist()]
+    labels = None if graph.labels is None else graph.labels.cpu().numpy()[drawing.nodes]
     legend = ""
     if labels is not None:
         titles = {kind: _class_title(graph, kind) for kind in np.unique(labels).tolist()}
         names = [f"{name}, {titles[kind]}" for name, kind in zip(names, labels.tolist(), strict=True)]
         if len(titles) <= LONGEST_LEGEND:
             legend = html.legend([(title, html.colour_of(kind)) for kind, title in titles.items()])
-    number = f"{len(chosen):,} of {graph.num_nodes:,}" if len(chosen) < graph.num_nodes else f"{len(chosen):,}"
     return (
-        html.paragraph(f"{number} nodes, by {method}. Point at one for its name.")
-        + html.scatter(points, names, labels)
+        html.paragraph(f"{drawing.sample}, by {drawing.method}. Point at one for its name.")
+        + html.scatter(drawing.points, names, labels)
         + legend
     )
 
@@ -127,13 +121,8 @@ def _links(suggestions: Mapping[str, np.ndarray], calibrated: bool) -> str:
     )
     if calibrated:
         text += " Probabilities are calibrated for pairs of which half are links; among all pairs, links are rarer."
-    rows: Sequence[Sequence[Any]] = list(zip(*(column.tolist() for column in suggestions.values()), strict=True))
-    return html.paragraph(text) + html.table(list(suggestions), [[_name(value) for value in row] for row in rows])
-
-
-def _name(value: Any) -> Any:
-    """A node's number is a name, which has no commas."""
-    return str(value) if isinstance(value, int) else value
+    numbers = [name for name, column in suggestions.items() if column.dtype.kind == "f"]
+    return html.paragraph(text) + html.table(list(suggestions), rows_of(suggestions), numbers)
 
 
 def _as_text(*parts: Mapping[str, Any]) -> list[tuple[str, str]]:

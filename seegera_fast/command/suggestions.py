@@ -18,7 +18,7 @@ from ..support.atomic import written_aside
 from ..support.hints import one_line, short, shown_name
 from ..support.plots import save_histogram
 from ..support.progress import phase
-from ..support.report import table
+from ..support.report import number_texts, table
 from ..tasks.sides import two_sides
 from .options import Parser, add_common_options, check_graph_options, chosen_backend, read_count, read_path, say
 from .output import TABLES, node_names, write_table
@@ -54,6 +54,7 @@ columns of the file:
 # So many suggestions are printed, beside those in the file.
 PRINTED = 5
 TOP_LINKS, TOP_ATTRIBUTES = 20, 5
+PROBABILITY, DEVIATION = "probability", "deviation"
 
 
 def add_links(commands: Any) -> Parser:
@@ -69,7 +70,11 @@ def add_links(commands: Any) -> Parser:
     links.add_argument(
         "--whole", action="store_true", help="the most probable links of the whole graph, not of each node"
     )
-    links.add_argument("--bipartite", action="store_true", help="only links across the two sides of a bipartite graph")
+    links.add_argument(
+        "--bipartite",
+        action=argparse.BooleanOptionalAction,
+        help="only links across the two sides of a bipartite graph. Default: as in training",
+    )
     links.add_argument(
         "--draws",
         type=_read_draws,
@@ -150,7 +155,7 @@ def _links(options: argparse.Namespace) -> int:
     if len(columns["node"]):
         picture = io.BytesIO()
         title = f"{len(columns['node']):,} suggested links of {shown_name(graph.name)}"
-        save_histogram(picture, columns["probability"], title=title, x="probability of the link", y="links")
+        save_histogram(picture, columns[PROBABILITY], title=title, x="probability of the link", y="links")
         with written_aside(drawn) as file:
             file.write(picture.getvalue())
     if model.calibration is None:
@@ -203,10 +208,10 @@ def suggested_links(
     sides = torch.from_numpy(two_sides(graph)) if bipartite else None
     found = model.top_links(k, nodes, graph, seed, per_node=per_node, sides=sides, calibrated=calibrated)
     node, other = node_names(graph)[found.pairs.cpu().numpy()].T
-    columns = {"node": node, "other": other, "probability": found.probabilities.cpu().numpy()}
+    columns = {"node": node, "other": other, PROBABILITY: found.probabilities.cpu().numpy()}
     if draws:
         uncertain = model.link_scores(found.pairs, graph, seed, draws, calibrated=calibrated)
-        columns["deviation"] = uncertain.deviation.cpu().numpy()
+        columns[DEVIATION] = uncertain.deviation.cpu().numpy()
     return columns
 
 
@@ -234,11 +239,19 @@ def _similar(name: str, known: Mapping[str, int]) -> str:
 
 def printed(columns: Mapping[str, np.ndarray], count: int = PRINTED) -> str:
     """The first rows of some columns for a terminal."""
-    rows = [
-        [f"{value:.4f}" if isinstance(value, float) else shown_name(str(value)) for value in row]
-        for row in zip(*(column[:count].tolist() for column in columns.values()), strict=True)
-    ]
-    return table([list(columns), *rows])
+    first = {name: column[:count] for name, column in columns.items()}
+    return table([list(columns), *([shown_name(text) for text in row] for row in rows_of(first))])
+
+
+def rows_of(columns: Mapping[str, np.ndarray]) -> list[tuple[str, ...]]:
+    """The rows of some columns as text, whose numbers have as many digits as tell them apart."""
+    return list(zip(*(_texts(name, column) for name, column in columns.items()), strict=True))
+
+
+def _texts(name: str, column: np.ndarray) -> list[str]:
+    if column.dtype.kind != "f":
+        return [str(value) for value in column.tolist()]
+    return number_texts(column.tolist(), apart=name != DEVIATION, probabilities=name == PROBABILITY)
 
 
 def _write(out: Path, columns: Mapping[str, np.ndarray]) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Mapping
 from typing import Any
+
+from ..support.json_fields import Fields
 
 # The options of Graph.from_table that the command has, besides those for files.
 TABLE_OPTIONS = (
@@ -67,6 +71,39 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--encoding", metavar="NAME", help="of text, such as latin-1. Default: utf-8")
     group.add_argument("--comments", metavar="LETTERS", help='that start a line of comment. Default: "#%%"')
+
+
+def checked_tables(fields: Fields) -> dict[str, Any]:
+    """The options of tables in the results of a run, as :func:`given_table_options` returned them.
+
+    Raises:
+        ValueError: there is another field, or one of another kind.
+    """
+    fields.have((), TABLE_OPTIONS)
+    for name in fields:
+        value = fields.take(name)
+        if name in ("names", "header"):
+            fields.flag(name)
+        elif name in ("separator", "encoding", "comments"):
+            fields.text(name)
+        else:
+            parts = fields.items(name) if name == "categories" else [value]
+            if any(isinstance(part, bool) or not isinstance(part, (str, int)) for part in parts):
+                raise fields.wrong(name, "the name of a column, or its number from 0")
+    return {name: fields.take(name) for name in fields}
+
+
+def as_options(tables: Mapping[str, Any]) -> str:
+    """Options of tables as one would type them."""
+    words = []
+    for name, value in tables.items():
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{name}")
+            continue
+        if name == "separator":
+            value = next((key for key, letter in SEPARATORS.items() if letter == value), value)
+        words += [f"--{name}", shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))]
+    return " ".join(words)
 
 
 def given_table_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from ..environment import machine, versions
 from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
 from ..support.hints import one_line, shown_name
-from ..support.plots import save_picture
+from ..support.plots import draw_nodes, save_picture
 from ..support.progress import phase
 from ..support.report import json_text, readable_bytes, readable_seconds, table
+from ..tables import name_of_table
 from ..tasks import presets
 from ..tasks.common import normalized
 from ..tasks.task import Task, TaskResult
@@ -63,6 +64,7 @@ from .output import (
 )
 from .report_page import report_page
 from .suggestions import printed, suggested_links
+from .table_options import given_table_options
 
 # So many links of the whole graph are suggested, of graphs of so many nodes at most: a minute on two cores.
 SUGGESTED, MOST_NODES = 100, 50_000
@@ -79,7 +81,8 @@ examples:
   seegera-fast train --data cora --set embedding_dim=64 --set negatives=edges --set patience=none
       --set reaches every field of SeeGeraConfig, TrainingConfig and the task
 
-files in the folder of --out, replaced when all is done, never left half written:
+files in the folder of --out, never left half written; the first four replace earlier ones when the training has ended,
+the others as they are made:
   results.json       scores, configuration, data set, versions, and the history of every epoch
   model.safetensors  the weights of the best epoch by validation
   embedding.npy      mean embeddings of all nodes, float32 [nodes, embedding_dim], given the whole graph
@@ -96,7 +99,7 @@ exit status:
   files could not be written to --out: they are in another folder, which is named; or standard output
   could not be written, 130 interrupted: Ctrl-C, SIGTERM,
   SIGHUP, SIGUSR1 or SIGUSR2 end the run after the epoch, what was trained is scored and written, and marked
-  "interrupted" in results.json; Ctrl-C once more ends the epoch too
+  "interrupted" in results.json; Ctrl-C once more ends the epoch too, and after the training what is left to do
 """
 
 
@@ -179,11 +182,9 @@ def _purpose(task: Task) -> str:
 def _train(options: argparse.Namespace) -> int:
     check_graph_options(options)
     task = EVERY_TASK[options.task]
-    # A file that has the name of a data set does not get that data set's preset.
-    preset = options.preset if options.preset or options.data else presets.DEFAULT
-    if preset is not None:
-        presets.check("preset", preset, presets.names(task.name))
-    name = options.data or options.edges.stem
+    if options.preset is not None:
+        presets.check("preset", options.preset, presets.names(task.name))
+    name = options.data or name_of_table(options.edges)
     shown = shown_name(name)
     fields = _run_fields(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
@@ -195,7 +196,7 @@ def _train(options: argparse.Namespace) -> int:
         _say_what_becomes_of(checkpoint, options)
         result = getattr(tasks, task.name)(
             graph,
-            preset,
+            options.preset,
             options.variant,
             options.seed,
             progress=not options.quiet,
@@ -204,67 +205,87 @@ def _train(options: argparse.Namespace) -> int:
         )
         whole = normalized(graph, result.fields["normalize_features"])
         embedding = result.model.embed(whole).cpu().numpy()
-        links = _suggested_links(options, whole, result)
         content = _results(options, graph, name, result)
-        # Results are written first, since drawing the picture takes a while.
-        files: dict[str, Writer] = {
-            MODEL: result.model.save,
-            EMBEDDING: lambda file: write_array(file, embedding),
-        }
-        if graph.nodes is not None:
-            files[EMBEDDING_TABLE] = lambda file: write_table(file, embedding_table(graph, embedding), ".csv")
-        if links is not None:
-            files[LINKS] = lambda file: write_table(file, links, ".csv")
-        # The last one to be written is the first one to get its name: without it the earlier files stay.
-        files[RESULTS] = lambda file: file.write(json_text(content).encode())
-        folder.write(files, instead_of=[PICTURE, REPORT, *{EMBEDDING_TABLE, LINKS} - {*files}])
-        say(options, "drawing the picture")
+        _write_model(folder, graph, result, embedding, content)
         heading = f"SeeGera {options.variant} on {shown}: {task.title}, seed {options.seed}"
-        picture = io.BytesIO()
-        save_picture(
-            picture,
-            title=heading,
-            scores=_score_line(content["scores"], result),
-            history=result.history,
-            titles={f"valid_{score.name}": score.title for score in task.scores},
-            best_epoch=result.best_epoch,
-            embedding=embedding,
-            labels=None if graph.labels is None else graph.labels.cpu().numpy(),
-            classes=graph.classes,
-        )
-        page = report_page(heading, task, graph, result, embedding, links, content)
-        folder.write(
-            {
-                PICTURE: lambda file: file.write(picture.getvalue()),
-                REPORT: lambda file: file.write(page.encode()),
-            }
-        )
+        links, ended = None, result.interrupted
+        try:
+            links = _write_links(folder, options, whole, result)
+            _write_pages(folder, options, heading, graph, result, embedding, links, content)
+        except KeyboardInterrupt:
+            print(f"{PROGRAM}: interrupted after the training, before all files were made", file=sys.stderr)
+            ended = True
     print(heading)
     print(_train_table(content["scores"], result))
     if links is not None:
-        print(f"most probable new links, of {len(links['node'])} in {LINKS}:\n{printed(links)}")
-    _print_files(folder, [*files, PICTURE, REPORT])
+        plain = "; their probabilities are not calibrated" if result.model.calibration is None else ""
+        print(f"most probable new links, of {len(links['node'])} in {LINKS}{plain}:\n{printed(links)}")
+    _print_files(folder)
     if result.interrupted and Path(checkpoint.path).exists():
         say(options, "the same command with --resume goes on")
     if folder.refused:
         return UNWRITTEN
-    return INTERRUPTED if result.interrupted else 0
+    return INTERRUPTED if ended else 0
 
 
-def _suggested_links(options: argparse.Namespace, graph: Graph, result: TaskResult) -> dict[str, np.ndarray] | None:
-    """The columns of a table of the most probable links of the whole graph; None: it is too large, or has none."""
+def _write_model(
+    folder: OutputFolder, graph: Graph, result: TaskResult, embedding: np.ndarray, content: Mapping[str, Any]
+) -> None:
+    """Writes what a training is run for. What follows may take minutes, in which a batch system may end the process."""
+    files: dict[str, Writer] = {MODEL: result.model.save, EMBEDDING: lambda file: write_array(file, embedding)}
+    if graph.nodes is not None:
+        files[EMBEDDING_TABLE] = lambda file: write_table(file, embedding_table(graph, embedding), ".csv")
+    # The last one to be written is the first one to get its name: without it the earlier files stay.
+    files[RESULTS] = lambda file: file.write(json_text(content).encode())
+    folder.write(files, instead_of=[LINKS, PICTURE, REPORT, *{EMBEDDING_TABLE} - {*files}])
+
+
+def _write_links(
+    folder: OutputFolder, options: argparse.Namespace, graph: Graph, result: TaskResult
+) -> dict[str, np.ndarray] | None:
+    """Writes and returns the most probable links of the whole graph; None: it is too large, or has none."""
     missing = graph.num_nodes * (graph.num_nodes - 1) // 2 - graph.num_edges
     if graph.num_nodes > MOST_NODES or not missing:
         return None
     with phase("looking for links", show=not options.quiet):
         k = min(SUGGESTED, missing)
-        return suggested_links(result.model, graph, k, per_node=False, bipartite=options.sides is not None)
+        links = suggested_links(result.model, graph, k, per_node=False, bipartite=options.sides is not None)
+    folder.write({LINKS: lambda file: write_table(file, links, ".csv")})
+    return links
 
 
-def _print_files(folder: OutputFolder, written: Collection[str]) -> None:
+def _write_pages(
+    folder: OutputFolder,
+    options: argparse.Namespace,
+    heading: str,
+    graph: Graph,
+    result: TaskResult,
+    embedding: np.ndarray,
+    links: Mapping[str, np.ndarray] | None,
+    content: Mapping[str, Any],
+) -> None:
+    """Writes what is looked at: the picture and the page."""
+    say(options, "drawing the picture")
+    task, drawing, picture = EVERY_TASK[options.task], draw_nodes(embedding), io.BytesIO()
+    save_picture(
+        picture,
+        title=heading,
+        scores=_score_line(content["scores"], result),
+        history=result.history,
+        titles={f"valid_{score.name}": score.title for score in task.scores},
+        best_epoch=result.best_epoch,
+        drawing=drawing,
+        labels=None if graph.labels is None else graph.labels.cpu().numpy(),
+        classes=graph.classes,
+    )
+    page = report_page(heading, task, graph, result, drawing, links, content)
+    folder.write({PICTURE: lambda file: file.write(picture.getvalue()), REPORT: lambda file: file.write(page.encode())})
+
+
+def _print_files(folder: OutputFolder) -> None:
     """Says where the files are, and on stderr why some are somewhere else."""
     elsewhere = {name for _, names, _ in folder.refused for name in names}
-    names = [name for name in FILES if name in written and name not in elsewhere]
+    names = [name for name in FILES if name in folder.written and name not in elsewhere]
     if names:
         print(one_line(f"files in {folder.path}: {', '.join(names)}"))
     for error, names, instead in folder.refused:
@@ -315,6 +336,7 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
                 for key in ("edges", "features", "labels")
                 if not options.data and getattr(options, key)
             },
+            "tables": {} if options.data else given_table_options(options),
             "nodes": graph.num_nodes,
             "edges": graph.num_edges,
             "weighted": options.weighted,

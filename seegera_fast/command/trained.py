@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..graph import Graph
 from ..model import SeeGera
+from ..model_file import FLAGS, read_header
+from ..support import tensor_file
 from ..support.atomic import Unwritable, require_writable
 from ..support.json_fields import Fields, parse
 from ..tables import require_pyarrow
 from ..tasks.common import normalized
+from ..tasks.sides import AUTO
 from .options import add_graph_options, read_chosen_graph, read_path, read_seed, require_apart, say, sizes
 from .output import RESULTS
+from .table_options import as_options, checked_tables
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Adds the model, the graph, and what they need."""
-    parser.add_argument("model", type=read_path, metavar="MODEL", help="model.safetensors of a run")
+    parser.add_argument(
+        "model",
+        type=read_path,
+        metavar="MODEL",
+        help="model.safetensors of a run; tables are read as that run read them, but for the options given here",
+    )
     add_graph_options(parser)
     parser.add_argument(
         "--normalize-features",
         action="store_true",
-        help="divide each row of the features by its sum; done anyway, as is --weighted, where results.json beside the "
-        "model says that training did so",
+        help="divide each row of the features by its sum; done anyway, as is --weighted, where the model's file says "
+        "that the training did so",
     )
     parser.add_argument("--seed", type=read_seed, default=0, metavar="N", help="of the noise. Default: 0")
 
@@ -48,10 +60,14 @@ def require_out(options: argparse.Namespace, suffixes: tuple[str, ...], *more: P
 
 
 def read_trained(options: argparse.Namespace) -> tuple[SeeGera, Graph]:
-    """Reads the model and the graph that the options name. The features are normalised if those of training were."""
-    trained_on = _trained_on(options.model)
-    normalize = options.normalize_features or trained_on["normalize_features"]
-    weighted = options.weighted or (not options.data and trained_on["weighted"])
+    """Reads the model and the graph that the options name.
+
+    What the options leave open is done as in training, by the model's file and the results beside it.
+    """
+    training = _training_of(options)
+    _do_alike(options, training)
+    normalize = options.normalize_features or training.normalize_features
+    weighted = options.weighted or (not options.data and training.weighted)
     graph = normalized(read_chosen_graph(options, weighted), normalize)
     model = SeeGera.load(options.model, graph)
     parts = [sizes(graph), *["edges weighted"] * weighted, *["features normalised"] * normalize]
@@ -59,28 +75,82 @@ def read_trained(options: argparse.Namespace) -> tuple[SeeGera, Graph]:
     return model, graph
 
 
-def _trained_on(model: Path) -> dict[str, bool]:
-    """Reads from the results beside a model whether its features were normalised and its edges weighted.
+@dataclass(frozen=True)
+class _Training:
+    """What a training did with its graph; ``tables`` are the options of tables that it was given."""
+
+    weighted: bool
+    normalize_features: bool
+    bipartite: bool
+    tables: Mapping[str, Any]
+
+
+def _training_of(options: argparse.Namespace) -> _Training:
+    """What the file of the model and the results beside it say.
 
     Raises:
-        ValueError: a field of the results is of a wrong kind.
+        OSError: the file can't be read.
+        ValueError: it is not the file of a model, or a field of the results is of a wrong kind.
     """
-    path = model.with_name(RESULTS)
-    if not path.is_file():
-        return {"normalize_features": False, "weighted": False}
+    model = options.model
     try:
-        results = Fields(str(path), parse(path.read_bytes()))
-        configuration, data = results.fields("configuration"), results.fields("data")
-        configuration.take("normalize_features")
-    except ValueError:
+        header = read_header(tensor_file.read(model))
+    except ValueError as error:
+        raise ValueError(f"{error}, want a file of SeeGera.save") from error
+    known = {name: getattr(header, name) for name in FLAGS}
+    path = model.with_name(RESULTS)
+    results = _results_of_train(path) if path.is_file() else None
+    if results is None:
+        _say_what_is_unknown(options, [name for name in FLAGS if known[name] is None])
+        return _Training(*map(bool, known.values()), bipartite=False, tables={})
+    configuration, data = results.fields("configuration"), results.fields("data")
+    # Earlier versions wrote less, to the file of the model and to the results.
+    said = {
+        "weighted": "weighted" in data and data.flag("weighted"),
+        "normalize_features": configuration.flag("normalize_features"),
+    }
+    return _Training(
+        **{name: said[name] if known[name] is None else known[name] for name in FLAGS},
+        bipartite="sides" in configuration and configuration.take("sides") == AUTO,
+        tables=checked_tables(data.fields("tables")) if "tables" in data else {},
+    )
+
+
+def _say_what_is_unknown(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Says which options the user should give, because nothing says whether the training had them."""
+    if not names:
+        return
+    model, path = options.model, options.model.with_name(RESULTS)
+    given = " and ".join(f"--{name.replace('_', '-')}" for name in names)
+    if path.is_file():
         warnings.warn(
-            f"{path}: is not the results file of train, and says nothing about {model.name}; where the training had "
-            "them, --normalize-features and --weighted are needed here too",
+            f"{path}: is not the results file of train, and says nothing about {model.name}: give {given} here too if "
+            "the training had that",
             stacklevel=2,
         )
-        return {"normalize_features": False, "weighted": False}
-    return {
-        "normalize_features": configuration.flag("normalize_features"),
-        # Earlier versions did not write it.
-        "weighted": "weighted" in data and data.flag("weighted"),
-    }
+    else:
+        say(options, f"{model.name} does not say how it was trained: give {given} here too if the training had that")
+
+
+def _results_of_train(path: Path) -> Fields | None:
+    """The results; None: the file is another one of that name."""
+    try:
+        results = Fields(str(path), parse(path.read_bytes()))
+        results.fields("data")
+        results.fields("configuration").take("normalize_features")
+    except ValueError:
+        return None
+    return results
+
+
+def _do_alike(options: argparse.Namespace, training: _Training) -> None:
+    """Sets options that are not given to those of the training, and says so."""
+    path = options.model.with_name(RESULTS)
+    tables = {} if options.data else {k: v for k, v in training.tables.items() if getattr(options, k) is None}
+    vars(options).update(tables)
+    if tables:
+        say(options, f"tables are read as in training, by {path}: {as_options(tables)}")
+    if getattr(options, "bipartite", False) is None:
+        options.bipartite = training.bipartite
+        if training.bipartite:
+            say(options, f"links across the two sides, as in training, by {path}; --no-bipartite: any links")

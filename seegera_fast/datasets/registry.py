@@ -191,7 +191,9 @@ def load(
     features = SparseMatrix.from_any(raw.features, name="features", dtype=dtype)
     if normalize_features:
         features = features.row_normalized
-    return Graph(raw.adjacency, features, raw.labels, masks=raw.masks, name=key, dtype=dtype)
+    graph = Graph(raw.adjacency, features, raw.labels, masks=raw.masks, name=key, dtype=dtype)
+    graph.data_set = key
+    return graph
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

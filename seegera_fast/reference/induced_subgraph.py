@@ -3,10 +3,10 @@
 import torch
 
 from ..sparse_matrix import SparseMatrix
-from ..sparse_rows import entries_of_rows
+from .select_rows import entries_of_rows, row_pointers
 
 
-def induced_subgraph(adjacency, nodes) -> tuple[SparseMatrix, torch.Tensor]:
+def induced_subgraph(adjacency, nodes, *, weighted=True) -> tuple[SparseMatrix, torch.Tensor]:
     count = nodes.shape[0]
     place = torch.full((adjacency.shape[1],), -1, device=nodes.device)
     place[nodes] = torch.arange(count, device=nodes.device)
@@ -15,8 +15,7 @@ def induced_subgraph(adjacency, nodes) -> tuple[SparseMatrix, torch.Tensor]:
     inside = col >= 0
     row, col, entry = row[inside], col[inside], entry[inside]
     order = torch.argsort(row * count + col)
-    rowptr = torch.zeros(count + 1, dtype=torch.int64, device=nodes.device)
-    rowptr[1:] = torch.bincount(row, minlength=count).cumsum(0)
-    entry = entry[order]
+    col, entry = col[order], entry[order]
+    values = adjacency.values[entry] if weighted else torch.ones_like(entry, dtype=adjacency.dtype)
     kinds = {"symmetric": adjacency.symmetric, "hollow": adjacency.hollow}
-    return SparseMatrix(rowptr, col[order], adjacency.values[entry], (count, count), **kinds), entry
+    return SparseMatrix(row_pointers(row, count), col, values, (count, count), **kinds), entry

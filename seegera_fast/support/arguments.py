@@ -53,6 +53,11 @@ def whole(name: str, value: Any, *, least: int | None = 0, most: int | None = No
     return value
 
 
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer of Python or of NumPy; True and False are none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def _index(name: str, value: Any, wanted: str) -> int:
     found = _plain(value)
     if not isinstance(found, (bool, torch.Tensor)):
@@ -169,6 +174,18 @@ def dense(name: str, value: torch.Tensor) -> None:
     on_device(name, value)
 
 
+def vector(name: str, value: Any, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Checks for a dense vector of one of some dtypes."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: got {type(value).__name__}, want {' or '.join(map(str, dtypes))}")
+    if value.layout is not torch.strided or value.is_nested:
+        dense(name, value)
+    if value.dtype not in dtypes:
+        raise TypeError(f"{name}: got {value.dtype}, want {' or '.join(map(str, dtypes))}")
+    if value.ndim != 1:
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want one dimension")
+
+
 def on_device(name: str, value: Any) -> None:
     """Checks that a tensor or matrix holds numbers."""
     if value.is_meta if isinstance(value, torch.Tensor) else value.device.type == "meta":
@@ -224,6 +241,8 @@ def in_range(name: str, numbers: torch.Tensor, below: int) -> None:
 
 def all_different(name: str, numbers: torch.Tensor) -> None:
     """Checks that no integer of a vector is there twice."""
+    if bool((numbers[1:] > numbers[:-1]).all()):
+        return
     ordered = numbers.sort().values
     again = ordered[1:][ordered[1:] == ordered[:-1]]
     if again.numel():

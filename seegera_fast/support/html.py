@@ -6,7 +6,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -93,10 +93,14 @@ def paragraph(content: str) -> str:
     return f"<p>{text(content)}</p>"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table. Numbers are on the right of their columns; floats have four digits after the point."""
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = ()) -> str:
+    """A table. Numbers are on the right of their columns; floats have four digits after the point.
+
+    Args:
+        right: the columns of texts that are numbers.
+    """
     rows = [list(row) for row in rows]
-    numeric = [any(_is_number(row[column]) for row in rows) for column in range(len(header))]
+    numeric = [name in right or any(_is_number(row[k]) for row in rows) for k, name in enumerate(header)]
     head = "".join(
         f"<th{' class=number' if right else ''}>{text(cell)}</th>" for cell, right in zip(header, numeric, strict=True)
     )
@@ -112,7 +116,7 @@ def _cell(value: object, right: bool) -> str:
     if value is None:
         return f'<td class="soft{" number" if right else ""}">none</td>'
     if not _is_number(value):
-        return f"<td>{text(value)}</td>"
+        return f"<td{' class=number' if right else ''}>{text(value)}</td>"
     return f"<td class=number>{value:,}</td>" if isinstance(value, int) else f"<td class=number>{value:.4f}</td>"
 
 

@@ -6,7 +6,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,36 @@ WIDEST_NAME = 24
 MOST_POINTS = 2000
 
 
+class Drawing(NamedTuple):
+    """Nodes of an embedding in two dimensions.
+
+    Attributes:
+        nodes: int64 ``[m]``: their numbers, in ascending order.
+        points: ``[m, 2]``.
+        method: how the embedding was projected: "t-SNE" or "PCA".
+        sample: how many nodes of how many these are, for a reader.
+    """
+
+    nodes: np.ndarray
+    points: np.ndarray
+    method: str
+    sample: str
+
+
+def draw_nodes(embedding: np.ndarray, seed: int = 0) -> Drawing:
+    """Projects an embedding ``[n, d]``; of more than 2,000 nodes 2,000 random ones.
+
+    Args:
+        seed: of the random nodes and of t-SNE.
+    """
+    count = embedding.shape[0]
+    nodes, sample = np.arange(count), f"{count:,} nodes"
+    if count > MOST_POINTS:
+        nodes = np.sort(np.random.default_rng(seed).choice(count, MOST_POINTS, replace=False))
+        sample = f"{MOST_POINTS:,} of {sample}"
+    return Drawing(nodes, *project(embedding[nodes], seed), sample)
+
+
 def save_picture(
     file: IO[bytes],
     *,
@@ -33,10 +63,9 @@ def save_picture(
     history: Sequence[Mapping[str, Any]],
     titles: Mapping[str, str],
     best_epoch: int | None,
-    embedding: np.ndarray,
+    drawing: Drawing,
     labels: np.ndarray | None = None,
     classes: Sequence[str] | None = None,
-    seed: int = 0,
 ) -> None:
     """Draws loss and validation scores over epochs on the left, the embedding on the right, as PNG (2,400 x 1,200).
 
@@ -46,16 +75,15 @@ def save_picture(
         history: a mapping per epoch with "epoch", "loss" and, in epochs with validation, the "valid_*" scores.
         titles: score name -> title.
         best_epoch: the epoch to mark; None: no mark.
-        embedding: float ``[n, d]``. If there are more than 2,000 nodes, 2,000 random ones are drawn.
+        drawing: the nodes to draw.
         labels: int64 ``[n]``, negative: unknown. None: all nodes get the same colour.
         classes: the name of each label in the legend; None: its number.
-        seed: seed of the random nodes and of t-SNE.
     """
     with _picture(file, width=12, height=6, dpi=200) as figure:
         figure.suptitle(f"{title}\n{scores}", fontsize=14)
         left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
         _draw_history(left, history, titles, best_epoch)
-        _draw_embedding(right.subplots(), embedding, labels, classes, seed)
+        _draw_embedding(right.subplots(), drawing, labels, classes)
 
 
 @contextlib.contextmanager
@@ -253,16 +281,10 @@ def _draw_lines(axes: Any, history: Sequence[Mapping[str, Any]], names: Mapping[
             axes.plot(epochs, values, style, color=colour, linewidth=1.5, marker=marker, markersize=3, label=name)
 
 
-def _draw_embedding(
-    axes: Any, embedding: np.ndarray, labels: np.ndarray | None, names: Sequence[str] | None, seed: int
-) -> None:
-    nodes = embedding.shape[0]
-    chosen = np.arange(nodes)
-    if nodes > MOST_POINTS:
-        chosen = np.sort(np.random.default_rng(seed).choice(nodes, MOST_POINTS, replace=False))
-    points, method = project(embedding[chosen], seed)
-    classes = np.zeros(len(chosen), np.int64) if labels is None else labels[chosen]
-    size = float(np.clip(20000 / max(len(chosen), 1), 7, 60))
+def _draw_embedding(axes: Any, drawing: Drawing, labels: np.ndarray | None, names: Sequence[str] | None) -> None:
+    nodes, points = drawing.nodes, drawing.points
+    classes = np.zeros(len(nodes), np.int64) if labels is None else labels[nodes]
+    size = float(np.clip(20000 / max(len(nodes), 1), 7, 60))
     present = np.unique(classes)
     for label in present:
         kind = max(int(label), 0)
@@ -283,8 +305,7 @@ def _draw_embedding(
         for text, label in zip(legend.get_texts(), present, strict=True):
             if label >= 0 and names is not None:
                 text.set_text(shown_name(names[label], WIDEST_NAME))
-    sample = f"{nodes:,} nodes" if nodes == len(chosen) else f"{len(chosen):,} of {nodes:,} nodes"
-    axes.set(title=f"Embedding by {method}, {sample}", xticks=[], yticks=[])
+    axes.set(title=f"Embedding by {drawing.method}, {drawing.sample}", xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")
 
 

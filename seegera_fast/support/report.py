@@ -9,6 +9,11 @@ from typing import Any
 
 from .hints import columns, utf8
 
+# A column of numbers has so many digits after the point.
+FEWEST, MOST = 4, 9
+# What float32 rounds to 1 is above this.
+ALMOST_ONE = "> 0.9999999"
+
 
 def json_text(content: Any) -> str:
     """The content as strict JSON in UTF-8: NaN and infinite numbers become null, and what UTF-8 lacks, escapes."""
@@ -46,6 +51,43 @@ def table(rows: Iterable[Sequence[str]]) -> str:
         others = [blank + cell for cell, blank in zip(row[1:], blanks[1:], strict=True)]
         lines.append("  ".join([row[0] + blanks[0], *others]))
     return "\n".join(lines)
+
+
+def number_texts(values: Sequence[float], *, apart: bool = True, probabilities: bool = False) -> list[str]:
+    """Finite numbers for one column: with four digits after the point, or more where fewer would hide something.
+
+    There are as many digits, nine at most, as keep numbers above 0 from looking like 0; with ``apart``, different
+    numbers from looking alike; and with ``probabilities``, those below 1 from looking like 1. A number that is too
+    small for nine digits has an exponent, and a probability that rounding has made 1 is written as what it is above.
+    """
+
+    def text(value: float, digits: int) -> str:
+        written = f"{value:.{digits}f}"
+        if probabilities and float(written) == 1:
+            return ALMOST_ONE
+        return f"{value:.1e}" if value and not float(written) else written
+
+    def shown(digits: int) -> set[str]:
+        return {text(value, digits) for value in different}
+
+    # What the most digits don't show, fewer need not.
+    different = {*values}
+    special = {value: text(value, MOST) for value in different if _is_special(text(value, MOST))}
+    different -= {*special}
+    count = len(shown(MOST))
+    digits = next(
+        (
+            number
+            for number in range(FEWEST, MOST)
+            if not any(map(_is_special, shown(number))) and (not apart or len(shown(number)) == count)
+        ),
+        MOST,
+    )
+    return [special.get(value) or text(value, digits) for value in values]
+
+
+def _is_special(text: str) -> bool:
+    return text == ALMOST_ONE or "e" in text
 
 
 def readable_bytes(count: int | None) -> str:

@@ -2,5 +2,6 @@
 
 from .columns import require_pyarrow, write_parquet
 from .from_table import FromTable
+from .join import name_of_table
 
-__all__ = ["FromTable", "require_pyarrow", "write_parquet"]
+__all__ = ["FromTable", "name_of_table", "require_pyarrow", "write_parquet"]

@@ -121,8 +121,13 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
 def _titled(parts: Parts, edges: Any) -> Parts:
     """Names the graph after the file of its edges."""
     if _is_path(edges):
-        parts.name = Path(edges).with_suffix("").stem if Path(edges).suffix == ".gz" else Path(edges).stem
+        parts.name = name_of_table(Path(edges))
     return parts
+
+
+def name_of_table(path: Path) -> str:
+    """The name of a file without what says of which kind it is: "friends" of friends.csv.gz."""
+    return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
 
 
 def _is_path(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Text files with one record per line: how a line is split into fields.
+"""Text files with one record per line: how a line is split into fields. Within quotes a record may go on in the next.
 
 A file is one of numbers as long as each line is. Commas and blanks then part the fields, both alike, and ``#`` starts a
 comment anywhere in a line. In any other file one separator parts the fields: that of the first record, which is a tab,
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ..support.hints import short
-from .lines import NUMERIC, texts
+from .lines import BLOCK, NUMERIC, texts
 
 COMMENTS = "#%"
 NUMBERS = re.compile(r"[0-9.eE+\-, \t]*")
@@ -23,6 +23,8 @@ SEPARATORS = ("\t", ",", ";")
 BLANKS = re.compile(r"[ \t\n]+")
 # A field in quotes, in which two quotes stand for one, or a field without; then what parts it from the next.
 QUOTED = r'"((?:[^"]|"")*)"'
+# A line that doesn't close the quote that its last field begins with, without its other fields in quotes.
+OPEN = re.compile(r'(?:^|[\t,; ])"[^"]*$')
 FIELDS = {
     **{sep: re.compile(rf"[ ]*(?:{QUOTED}[ ]*|([^{sep}\"]*))({sep}|$)") for sep in SEPARATORS},
     " ": re.compile(rf'(?:{QUOTED}|([^ \t"]+))([ \t]+|$)'),
@@ -94,6 +96,8 @@ class TextFile:
         self._numbers = None if separator is None else False
         # The first line that is split in another way if the file turns out not to be one of numbers.
         self._mixed = 0
+        # The beginning of a record that the next block of lines goes on with, and its line.
+        self._begun: tuple[int, str] | None = None
         self._blocks = self._split(texts(path, encoding, comments, want))
         self._head = next(self._blocks, None)
         if self._head is not None:
@@ -119,16 +123,48 @@ class TextFile:
         yield from self._blocks
 
     def _split(self, blocks: Iterator[tuple[int, str]]) -> Iterator[Block]:
-        begun = False
+        started = False
         for line, text in blocks:
-            begun = begun or self._begin(line, text)
-            block = begun and (self._at_once(line, text) or self._one_by_one(line, text.split("\n")[:-1]))
+            if self._begun is not None:
+                (line, before), self._begun = self._begun, None
+                text = before + text
+            started = started or self._start(self._records(line, text))
+            block = started and (self._at_once(line, text) or self._one_by_one(self._records(line, text)))
             if block:
                 yield block
+        if self._begun is not None:
+            raise self._not_closed(*self._begun)
 
-    def _begin(self, first: int, text: str) -> bool:
+    def _records(self, first: int, text: str) -> Iterator[tuple[int, str]]:
+        """The lines, and each record that goes on within quotes as if it were one; it has the number of its first."""
+        begun, parts, length = first, [], 0
+        for line, part in enumerate(text.split("\n")[:-1], first):
+            if not parts and not self._opens(part):
+                yield line, part
+                continue
+            begun = begun if parts else line
+            parts.append(part)
+            length += len(part)
+            if length > BLOCK:
+                raise self._not_closed(begun, parts[0])
+            if len(parts) > 1 and part.count('"') % 2:
+                yield begun, "\n".join(parts)
+                parts, length = [], 0
+        self._begun = (begun, "\n".join([*parts, ""])) if parts else None
+
+    def _opens(self, line: str) -> bool:
+        """Whether a line ends within quotes."""
+        if line.count('"') % 2 == 0 or line[0] in self._comments or NUMBERS.fullmatch(line.partition("#")[0]):
+            return False
+        return bool(OPEN.search(re.sub(QUOTED, "", line)))
+
+    def _not_closed(self, line: int, text: str) -> ValueError:
+        opened = text.partition("\n")[0]
+        return self.wrong(line, [opened], f"{self.want}; a quote is opened there, and not closed in the lines below")
+
+    def _start(self, records: Iterator[tuple[int, str]]) -> bool:
         """Finds the first record and by it the separator and the number of fields; False: there is no record yet."""
-        for line, record in enumerate(text.split("\n")[:-1], first):
+        for line, record in records:
             if not record.strip(" \t") or record[0] in self._comments:
                 continue
             bare = record.partition("#")[0]
@@ -185,9 +221,9 @@ class TextFile:
     def _regular(line: int, fields: list[str], width: int) -> Block:
         return Block(fields, width, range(line, line + len(fields) // width))
 
-    def _one_by_one(self, first: int, lines: list[str]) -> Block | None:
+    def _one_by_one(self, lines: Iterator[tuple[int, str]]) -> Block | None:
         records, numbers = [], []
-        for line, text in enumerate(lines, first):
+        for line, text in lines:
             if text and text[0] in self._comments:
                 self.comments_inside += bool(records or self.first) and not self._numbers
                 continue
@@ -251,9 +287,7 @@ class TextFile:
                 if found is not None and at == len(text):
                     fields.append("")
                     break
-                raise self.wrong(
-                    line, [text], f"{self.want}, with quotes only around whole fields, and no line break within quotes"
-                )
+                raise self.wrong(line, [text], f"{self.want}, with quotes only around whole fields")
             inside, plain, end = found.groups()
             fields.append(plain.strip(" \t") if inside is None else inside.replace('""', '"'))
             at = found.end()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..support.arguments import is_integer
 from ..support.hints import quoted, short
 
 NAME = "words or integers as names"
@@ -55,7 +56,7 @@ def _strings(table: Any, block: Any, column: np.ndarray) -> list[str]:
 def _string(table: Any, line: int, name: Any) -> str:
     if isinstance(name, str):
         return str(name)
-    if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
+    if is_integer(name):
         return str(int(name))
     if isinstance(name, (float, np.floating)) and abs(name) <= 2.0**53 and name == math.floor(name):
         return str(int(name))

@@ -50,7 +50,8 @@ def attribute_inference(
 
     Args:
         graph: the graph, on the device to train on.
-        preset: one of ``presets.names("attribute_inference")``; None: the preset with the graph's name, else "default".
+        preset: one of ``presets.names("attribute_inference")``; None: that of the data set, if the graph is one of
+            ``sf.datasets``, else "default".
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
         seed: seed of the split, the initial weights and all draws.
         valid, test: shares of the non-zero features, see :func:`split_features`.

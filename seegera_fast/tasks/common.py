@@ -71,6 +71,7 @@ def run(
     with phase("splitting the graph", show=progress):
         held_out = task.split(graph, seed, **arguments)
     model = SeeGera(held_out.graph, settings.model, seed=seed)
+    model.normalize_features = settings.task["normalize_features"]
 
     def scored(epoch: int) -> Scored:
         return Scored(model, graph, held_out.split, seed, settings.config, epoch)
@@ -121,7 +122,7 @@ def resolve(
 
     Args:
         task: the task.
-        preset: name of a preset; None: the preset with the graph's name, else "default".
+        preset: name of a preset; None: that of the data set, if the graph is one, else "default".
         variant: "v1", "v2" or "v3".
         given: the fields that the caller gave, by name.
         arguments: the arguments of the task's split, for the hint in the message about an unknown field.
@@ -132,7 +133,7 @@ def resolve(
     """
     check_graph(graph)
     if preset is None:
-        preset = graph.name if graph.name in presets.names(task.name) else presets.DEFAULT
+        preset = graph.data_set if graph.data_set in presets.names(task.name) else presets.DEFAULT
     return settle(task, preset, variant, given, arguments=("preset", "seed", *arguments, "progress", "checkpoint"))
 
 

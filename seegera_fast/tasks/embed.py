@@ -34,8 +34,8 @@ def embed(
 
     Args:
         graph: the graph, on the device to train on.
-        preset: one of ``presets.names("embed")``, those of link prediction; None: the preset with the graph's name,
-            else "default".
+        preset: one of ``presets.names("embed")``, those of link prediction; None: that of the data set, if
+            the graph is one of ``sf.datasets``, else "default".
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
         seed: seed of the initial weights and all draws.
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.

@@ -67,7 +67,8 @@ def link_prediction(
 
     Args:
         graph: the graph, on the device to train on.
-        preset: one of ``presets.names("link_prediction")``; None: the preset with the graph's name, else "default".
+        preset: one of ``presets.names("link_prediction")``; None: that of the data set, if the graph is one of
+            ``sf.datasets``, else "default".
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
         seed: seed of the split, the initial weights and all draws.
         valid, test: shares of the links, see :func:`split_links`.

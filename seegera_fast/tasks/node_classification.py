@@ -54,7 +54,8 @@ def node_classification(
 
     Args:
         graph: a graph with labels, on the device to train on.
-        preset: one of ``presets.names("node_classification")``; None: the preset with the graph's name, else "default".
+        preset: one of ``presets.names("node_classification")``; None: that of the data set, if the graph is one of
+            ``sf.datasets``, else "default".
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
         seed: seed of the split, the initial weights and all draws.
         train, valid: shares of the labelled nodes in a random split, see :func:`split_nodes`.

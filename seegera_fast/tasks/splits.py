@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..convert import warn_outside
 from ..graph import Graph, check_graph
 from ..sampling import ZeroEntries, share
 from ..sparse_matrix import SparseMatrix
@@ -48,7 +49,7 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
     if isinstance(sides, str):
         arguments.choice("sides", sides, (AUTO,))
     edges, absent = graph.edges(), graph.adjacency.non_edges if sides is None else NonEdgesAcross(graph, sides)
-    num_valid, num_test = (share(ratio, graph.num_edges) for ratio in (valid, test))
+    num_valid, num_test = _shares(graph.num_edges, "edges", valid=valid, test=test)
     kind = "non-edges" if sides is None else "non-edges across its sides"
     ranks = _ranks(generator, absent.count, num_valid + num_test, f"graph: has {graph.num_edges} edges", kind)
     negatives = absent.pairs(ranks.to(graph.device))
@@ -88,7 +89,7 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
     _check_ratios(valid=valid, test=test)
     generator = _generator(seed)
     features = graph.features
-    num_valid, num_test = (share(ratio, features.nnz) for ratio in (valid, test))
+    num_valid, num_test = _shares(features.nnz, "features that are not 0", valid=valid, test=test)
     absent = ZeroEntries(features.row, features.col, features.shape)
     hidden = num_valid + num_test
     ranks = _ranks(generator, absent.count, hidden, f"features: have {features.nnz} non-zero entries", "zero entries")
@@ -130,7 +131,7 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
     generator = _generator(seed)
     known = torch.nonzero(labelled(graph)).flatten()
     count = known.shape[0]
-    num_train, num_valid = (share(ratio, count) for ratio in (train, valid))
+    num_train, num_valid = _shares(count, "nodes with a known label", train=train, valid=valid)
     order = torch.from_numpy(generator.permutation(count)).to(known.device)
     parts = order.split([num_train, num_valid, count - num_train - num_valid])
     return NodeSplit(*(known[part.sort().values].to(graph.device) for part in parts))
@@ -161,6 +162,16 @@ def _check_ratios(**ratios: Any) -> None:
     if sum(ratios.values()) >= 1:
         got = " and ".join(f"{name} {ratio}" for name, ratio in ratios.items())
         raise ValueError(f"{', '.join(ratios)}: got {got}, want ratios with a sum below 1")
+
+
+def _shares(count: int, things: str, **ratios: float) -> list[int]:
+    """How many of the things are in each part. A warning names the parts that should have some and are empty."""
+    sizes = {name: share(ratio, count) for name, ratio in ratios.items()}
+    empty = [f"{name}={ratios[name]:g}" for name, size in sizes.items() if ratios[name] and not size]
+    if empty:
+        which = "that part is" if len(empty) == 1 else "these parts are"
+        warn_outside(f"graph: has too few {things} ({count}) for {' and '.join(empty)}: {which} empty")
+    return list(sizes.values())
 
 
 def _generator(seed: Any) -> np.random.Generator:
