@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scale_processes
 import scipy.sparse
 import torch
 from block_model import BlockModel
@@ -182,8 +183,8 @@ def batches_alone(nodes: int, edges: int, kind: str) -> dict[str, float]:
     graph = graph_of(BlockModel(nodes, edges))
     chosen, partition = None, 0.0
     if kind == "batches":
-        chosen = sf.Batches(parts=64, per_batch=4)
-        partition = used(lambda: chosen.partition(graph)).seconds
+        cut = used(lambda: sf.Batches(parts=64).part_of(graph))
+        chosen, partition = sf.Batches(parts=cut.result, per_batch=4), cut.seconds
     before = used(lambda: None).peak
     fields = {**MODEL, "embedding_dim": 64, "hidden_dim": 64, "epochs": 3}
     trained = used(lambda: sf.tasks.embed(graph, batches=chosen, **fields))
@@ -196,12 +197,12 @@ def making_alone(nodes: int, edges: int) -> dict[str, float]:
     graph = graph_of(BlockModel(nodes, edges))
     model = sf.SeeGera(graph, negatives="edges", embedding_dim=64, hidden_dim=64, structure_masking_rate=0.2)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    part = sf.Batches(parts=64, per_batch=4).partition(graph)
+    part = sf.Batches(parts=64).part_of(graph)
     making, stepping = [], []
     for number in range(9):
         start = time.perf_counter()
         batch = graph.subgraph(torch.nonzero(torch.isin(part, torch.arange(4) + 4 * number)).flatten())
-        model.prepare(batch)
+        model._prepare(batch)
         middle = time.perf_counter()
         optimizer.zero_grad()
         model(batch, seed=number).loss.backward()
@@ -252,8 +253,8 @@ def import_alone(text: str, features: str, folder: str) -> dict[str, float]:
 def folder_alone(folder: str, nodes: int, edges: int, parts: int) -> dict[str, float]:
     """Three epochs on a graph in a folder; AUC on links that the model has not seen."""
     graph = sf.Graph.open(folder)
-    chosen = sf.Batches(parts=parts, per_batch=4)
-    partition = used(lambda: chosen.partition(graph))
+    partition = used(lambda: sf.Batches(parts=parts).part_of(graph))
+    chosen = sf.Batches(parts=partition.result, per_batch=4)
     fields = {**MODEL, "embedding_dim": 128, "hidden_dim": 128, "epochs": 3, "learning_rate": 0.01}
     trained = used(lambda: sf.tasks.embed(graph, batches=chosen, **fields))
     pairs, linked = unseen_pairs(graph, BlockModel(nodes, edges), 100_000)
@@ -326,12 +327,22 @@ def trained_alone(data: str, epochs: int, seed: int, parts: int, per_batch: int)
     return {"auc": trained.result.auc, "seconds": seconds, "peak": trained.peak}
 
 
+def two_processes(record: Record, conditions: Conditions) -> None:
+    scale_processes.processes(record, conditions.sizes.batch_nodes, conditions.sizes.batch_edges)
+
+
+def on_paper(record: Record, conditions: Conditions) -> None:
+    scale_processes.ranks(record, conditions.sizes.batch_nodes, conditions.sizes.batch_edges)
+
+
 SECTIONS = {
     "build": build,
     "batches": batches,
     "files": files,
     "accuracy": accuracy,
     "physics": physics,
+    "processes": two_processes,
+    "ranks on paper": on_paper,
 }
 
 
