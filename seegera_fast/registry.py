@@ -406,10 +406,10 @@ def _matrix(
         return (None,) * len(fields)
     if isinstance(value, SparseMatrix):
         if word == "Rows":
-            return value.rowptr, value.col, value.values
+            return value.by_rows
         by_layout = word == "Matrix" and backend is not None and backend.parts is not None
         flipped = value if by_rows else value.transposed
-        value = backend.parts(value, flipped) if by_layout else (*_matrix("Rows", value), *_matrix("Rows", flipped))
+        value = backend.parts(value, flipped) if by_layout else (*value.by_rows, *flipped.by_rows)
     # A matrix with its transpose was given, and only one of the two is asked for.
     if len(value) > len(fields):
         return tuple(value[:3]) if word == "Rows" else tuple(value[3:])

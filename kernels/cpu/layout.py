@@ -28,6 +28,6 @@ def parts(matrix: SparseMatrix, flipped: SparseMatrix) -> tuple[torch.Tensor, ..
 
     The columns are not read then. Where nothing reads the transpose, another matrix may be in its place.
     """
-    sparse = layout(matrix) == "sparse"
-    values, values_t = (matrix.values, flipped.values) if sparse else (matrix.dense, matrix.dense.t())
-    return matrix.rowptr, matrix.col, values, flipped.rowptr, flipped.col, values_t
+    if layout(matrix) == "sparse":
+        return *matrix.by_rows, *flipped.by_rows
+    return matrix.rowptr, matrix.col, matrix.dense, flipped.rowptr, flipped.col, matrix.dense.t()
