@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import backends, datasets, ops, reference, tasks
 from .backends import use_backend
+from .batches import Batches
 from .checkpoint import Checkpoint
 from .config import SeeGeraConfig
 from .graph import Graph
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 backends.load()
 
 __all__ = [
+    "Batches",
     "Checkpoint",
     "Graph",
     "SeeGera",

@@ -70,6 +70,7 @@ class Course:
         evaluates: epoch -> whether it has validation scores; not of an epoch that has them because it is the last one.
         improves: ``(scores, best)`` -> whether the scores are better than those of the best epoch so far.
         ended: ``(epoch, best epoch or None)`` -> whether no epoch follows this one.
+        steps_per_epoch: number of steps of Adam in an epoch; None: not known, as of a loader without a length.
     """
 
     identity: Mapping[str, Any]
@@ -79,6 +80,7 @@ class Course:
     evaluates: Callable[[int], bool]
     improves: Callable[[dict[str, float], dict[str, float]], bool]
     ended: Callable[[int, int | None], bool]
+    steps_per_epoch: int | None = 1
 
 
 def write(path: Path, state: State, identity: Mapping[str, Any]) -> None:
@@ -124,7 +126,7 @@ def _read(file: TensorFile, course: Course) -> State:
     for key in _checked_entries(file, course.weights, best is not None):
         group, _, name = key.partition("/")
         groups[group][name] = file.tensor(key, finite=not name.endswith(f"/{SQUARES}"))
-    _check_adam(file.path, groups[ADAM], epoch)
+    _check_adam(file.path, groups[ADAM], epoch, course.steps_per_epoch)
     return State(
         epoch=epoch,
         history=history,
@@ -212,11 +214,14 @@ def _checked_entries(file: TensorFile, weights: Mapping[str, torch.Tensor], has_
     return list(expected)
 
 
-def _check_adam(path: Path, adam: Mapping[str, torch.Tensor], epoch: int) -> None:
-    """Checks what Adam's numbers must be after so many epochs, each of which is a step."""
+def _check_adam(path: Path, adam: Mapping[str, torch.Tensor], epoch: int, steps_per_epoch: int | None) -> None:
+    """Checks what Adam's numbers must be after so many epochs of so many steps each; None: at least one."""
+    steps = [tensor.item() for name, tensor in adam.items() if name.endswith(f"/{STEP}")]
+    want = epoch * steps_per_epoch if steps_per_epoch else max(steps[0], epoch)
+    which = "the number of epochs" if steps_per_epoch == 1 else "the number of steps"
     for name, tensor in adam.items():
-        if name.endswith(f"/{STEP}") and tensor.item() != epoch:
-            raise ValueError(f"{path} has {tensor.item():g} in {ADAM}/{name}, want {epoch}, the number of epochs")
+        if name.endswith(f"/{STEP}") and tensor.item() != want:
+            raise ValueError(f"{path} has {tensor.item():g} in {ADAM}/{name}, want {want:g}, {which}")
         # A square of a finite gradient may be infinite, but not NaN.
         if name.endswith(f"/{SQUARES}") and not bool((tensor >= 0).all()):
             raise ValueError(f"{path} has NaN or negative numbers in {ADAM}/{name}, want means of squares")

@@ -16,6 +16,7 @@ from .entries import to_coo
 from .graph_files import GraphFiles
 from .labels import class_labels, names_digest, node_names
 from .labels import feature_names as names_of_features
+from .partition import Partitioned
 from .propagation import propagation_matrix
 from .sparse_matrix import SparseMatrix, adjacency_of, matrix_of_csr
 from .subgraph import Subgraph
@@ -24,7 +25,7 @@ from .support.kept import Keeping, kept, lasting
 from .tables import FromTable
 
 
-class Graph(GraphFiles, Keeping, FromTable, Subgraph):
+class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
@@ -56,6 +57,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph):
             for the nodes of the first, 1 for those of the second, -1 for those without edges. Else None.
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
+        parts: int64 ``[n]`` on the CPU: the part of each node, see :meth:`with_parts`; None: no parts.
         data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
         node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
 

@@ -39,6 +39,8 @@ class SeeGera(Prediction, nn.Module):
             with these features too; with variant "independent" it has to have the same nodes.
         config: the configuration; None: the defaults.
         seed: seed of the initial weights, and of the draws in calls without a seed.
+        prepare: True: what steps on the whole graph need is computed now; False: at its first use, as is better where
+            the model is trained in batches.
         options: fields of :class:`SeeGeraConfig`; they override those of ``config``.
 
     Attributes:
@@ -72,7 +74,15 @@ class SeeGera(Prediction, nn.Module):
     """
 
     @lasting
-    def __init__(self, graph: Graph, config: SeeGeraConfig | None = None, *, seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        config: SeeGeraConfig | None = None,
+        *,
+        seed: int = 0,
+        prepare: bool = True,
+        **options: Any,
+    ) -> None:
         super().__init__()
         check_graph(graph)
         if config is not None and not isinstance(config, SeeGeraConfig):
@@ -80,6 +90,7 @@ class SeeGera(Prediction, nn.Module):
         if isinstance(seed, torch.Tensor):
             raise TypeError("seed: got a tensor, want an int")
         seed = checks.seed(seed, None)
+        prepare = arguments.flag("prepare", prepare)
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         config = replace(config or SeeGeraConfig(), **options)
         self._begin(model_file.header_of(config, seed, graph))
@@ -88,7 +99,8 @@ class SeeGera(Prediction, nn.Module):
         # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
         self._build(torch.Generator("cpu").manual_seed(seed))
         self.to(device=graph.device, dtype=graph.dtype)
-        self._prepare(graph)
+        if prepare:
+            self._prepare(graph)
 
     def _prepare(self, graph: Graph) -> None:
         """Computes what the graph keeps for the steps, so that torch.compile finds it there in its first one."""
@@ -166,7 +178,12 @@ class SeeGera(Prediction, nn.Module):
         return copied
 
     def forward(
-        self, graph: Graph | None = None, *, seed: int | torch.Tensor | None = None, warmup: float | torch.Tensor = 1.0
+        self,
+        graph: Graph | None = None,
+        *,
+        seed: int | torch.Tensor | None = None,
+        warmup: float | torch.Tensor = 1.0,
+        whole: Graph | None = None,
     ) -> Output:
         """Draws psi and the embeddings, and computes the loss.
 
@@ -176,13 +193,17 @@ class SeeGera(Prediction, nn.Module):
             graph: a graph with the model's features and any nodes; None: the graph that the model was built with.
             seed: seed of all draws: an int, or an int64 tensor of one element. None: a new one at each call.
             warmup: factor t of the regularising terms, in [0, 1].
+            whole: the graph that ``graph`` is a part of, as a batch is. With scaling "sum" the terms are weighted so
+                that the bound of the part estimates that of the whole. No more non-edges are drawn than the part has.
+                None: ``graph`` is no part.
 
         Raises:
             TypeError, ValueError: a graph with other features, or with variant "independent" other nodes; "bernoulli"
                 with features outside [0, 1], too many negatives, or a seed or a factor of another kind or out of range.
         """
         graph = self._checked(graph)
-        check_targets(self.config, graph)
+        arguments.instance("whole", whole, Graph, optional=True)
+        check_targets(self.config, graph, whole)
         warmup = checks.rate("warmup", warmup)
         if seed is None:
             seed = self._next_seed_as_tensor() if torch.compiler.is_compiling() else self.next_seed()
@@ -205,7 +226,7 @@ class SeeGera(Prediction, nn.Module):
         z_links, decoded = self._decode(propagation, features, z_nodes, z_features, rate, decoder_seed)
         return bound(
             config,
-            Targets(graph.adjacency, features, features is not graph.features, visible_edges),
+            Targets(graph.adjacency, features, features is not graph.features, visible_edges, whole),
             [(z_nodes, nodes)] if feature_rows is None else [(z_nodes, nodes), (z_features, feature_rows)],
             z_links,
             decoded,

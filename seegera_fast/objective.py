@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -36,12 +36,14 @@ class Targets:
         features: the feature target (masked in v3, as in the released program).
         features_masked: whether ``features`` was masked, so that its values belong to this step only.
         visible_edges: number of undirected edges that the encoder saw.
+        whole: the graph that this one is a part of; None: it is no part.
     """
 
     adjacency: SparseMatrix
     features: SparseMatrix
     features_masked: bool
     visible_edges: int
+    whole: Graph | None = None
 
     @property
     def feature_sum(self) -> float | torch.Tensor:
@@ -107,8 +109,11 @@ def balance(present: Number, cells: int, *, binary: bool) -> tuple[Number, Numbe
     return cells / (2 * absent), absent / divisor
 
 
-def check_targets(config: SeeGeraConfig, graph: Graph) -> None:
-    """Raises a ValueError if the likelihood can't take the features, or there are too few non-edges to draw."""
+def check_targets(config: SeeGeraConfig, graph: Graph, whole: Graph | None = None) -> None:
+    """Raises a ValueError if the likelihood can't take the features, or there are too few non-edges to draw.
+
+    Of a part of a graph, at most as many are drawn as there are.
+    """
     likelihood = LIKELIHOODS[config.likelihood]
     if config.feature_side and not likelihood.takes_any:
         low, high = graph.features.value_range
@@ -119,7 +124,7 @@ def check_targets(config: SeeGeraConfig, graph: Graph) -> None:
                 f"[{likelihood.low:g}, {likelihood.high:g}]; {others} take any"
             )
     negatives, available = config.negatives, graph.adjacency.non_edge_count
-    if negatives != "all":
+    if negatives != "all" and whole is None:
         drawn = graph.num_edges if negatives == "edges" else negatives
         if not 1 <= drawn <= available:
             raise ValueError(f'negatives: got {negatives!r} ({drawn}), want "all" or 1 to {available} non-edges')
@@ -128,7 +133,9 @@ def check_targets(config: SeeGeraConfig, graph: Graph) -> None:
 class Scales:
     """The factors of the terms, and the weights of the ones in the likelihoods.
 
-    With ``scaling="sum"`` all factors are 1. ``scaling="mean"`` is the scaling of the released program. There the
+    With ``scaling="sum"`` all factors are 1; in a part of a graph they are such that its bound estimates that of the
+    whole: N of its n nodes count N / n each, and its links (with the self-loops) and its other pairs as often as the
+    whole has more of them. ``scaling="mean"`` is the scaling of the released program. There the
     likelihoods are means over cells, balanced by :func:`balance`, and prior and mixture are divided by the square of
     the number of rows. For the prior these are the rows of nodes and of features separately, for the mixture those of
     both together. So the result is not a bound.
@@ -138,6 +145,11 @@ class Scales:
         self._mean = config.scaling == "mean"
         num_nodes, num_features = targets.features.shape
         self.link = self.link_weight = self.feature = self.feature_weight = 1.0
+        # The factor of a row of nodes; None: 1.
+        self.node: float | None = None
+        if not self._mean and targets.whole is not None:
+            self.node = self.feature = targets.whole.num_nodes / num_nodes
+            self.link, self.link_weight = _pairs_of_whole(targets.adjacency, targets.whole.adjacency)
         if self._mean:
             cells = num_nodes**2
             norm, self.link_weight = balance(2.0 * targets.visible_edges, cells, binary=True)
@@ -151,6 +163,28 @@ class Scales:
     def over_rows(self, term: torch.Tensor, rows: int) -> torch.Tensor:
         """Scales a term of the prior or of the mixture that was summed over ``rows`` rows."""
         return term / rows**2 if self._mean else term
+
+    def by_side(self, terms: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """Weights what was summed over the rows of nodes, which comes first; the features are those of the whole."""
+        for number, term in enumerate(terms):
+            yield term if number or self.node is None else self.node * term
+
+
+def _pairs_of_whole(part: SparseMatrix, whole: SparseMatrix) -> tuple[float, float]:
+    """The factor of all pairs of a part, and the further one of its links, so that they count as those of the whole."""
+    ones, whole_ones = (matrix.nnz + matrix.shape[0] for matrix in (part, whole))
+    zeros, whole_zeros = (matrix.shape[0] ** 2 - matrix.nnz - matrix.shape[0] for matrix in (part, whole))
+    if not zeros or not whole_zeros:
+        return whole_ones / ones, 1.0
+    return whole_zeros / zeros, whole_ones / ones / (whole_zeros / zeros)
+
+
+def _drawn(negatives: str | int, targets: Targets) -> str | int:
+    """How many non-edges are drawn."""
+    count = targets.adjacency.nnz // 2 if negatives == "edges" else negatives
+    if targets.whole is None or count == "all":
+        return count
+    return min(count, targets.adjacency.non_edge_count) or "all"
 
 
 def bound(
@@ -175,7 +209,7 @@ def bound(
         seed: seed of the drawn non-edges.
     """
     scales = Scales(config, targets)
-    negatives = targets.adjacency.nnz // 2 if config.negatives == "edges" else config.negatives
+    negatives = _drawn(config.negatives, targets)
     likelihoods = {
         "link": scales.link
         * ops.link_likelihood(z_links, targets.adjacency, pos_weight=scales.link_weight, negatives=negatives, seed=seed)
@@ -189,8 +223,10 @@ def bound(
             pos_weight=scales.feature_weight,
             log_var_weight=decoded.log_var_weight,
         )
-    prior = _total(scales.over_rows(ops.standard_normal_density(z), z.shape[0]) for z, _ in samples)
-    mixture = scales.over_rows(log_mixture(config.mixture, samples), sum(z.shape[0] for z, _ in samples))
+    densities = scales.by_side(ops.standard_normal_density(z) for z, _ in samples)
+    prior = _total(scales.over_rows(term, z.shape[0]) for term, (z, _) in zip(densities, samples, strict=True))
+    mixture = log_mixture(config.mixture, samples, scales.by_side)
+    mixture = scales.over_rows(mixture, sum(z.shape[0] for z, _ in samples))
     loss = -ops.importance_bound(_total(likelihoods.values()), prior, mixture, warmup=warmup)
 
     terms = {**likelihoods, "prior": prior, "mixture": mixture}
@@ -202,13 +238,18 @@ def _total(terms: Iterable[torch.Tensor]) -> torch.Tensor:
     return functools.reduce(operator.add, terms)
 
 
-def log_mixture(form: str, samples: Sequence[tuple[torch.Tensor, Posterior]]) -> torch.Tensor:
+def log_mixture(
+    form: str,
+    samples: Sequence[tuple[torch.Tensor, Posterior]],
+    by_side: Callable[[Iterable[torch.Tensor]], Iterable[torch.Tensor]] = iter,
+) -> torch.Tensor:
     """``log Omega_j``. "per_node" sums the log mixtures of the rows; "joint" mixes the densities of all rows together.
 
     Args:
         samples: see :func:`bound`.
+        by_side: weights the sums over the rows of nodes and of features.
     """
     if form == "per_node":
-        return _total(ops.mixture_density(z, *psi) for z, psi in samples)
-    components = _total(ops.component_log_density(z, *psi) for z, psi in samples)
+        return _total(by_side(ops.mixture_density(z, *psi) for z, psi in samples))
+    components = _total(by_side(ops.component_log_density(z, *psi) for z, psi in samples))
     return logsumexp(components, dim=1) - math.log(components.shape[1])

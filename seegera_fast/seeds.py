@@ -24,6 +24,8 @@ class Site:
     NEGATIVES = 5
     # Above these, where each rank of several processes draws its own numbers.
     RANK = 6
+    # Below the seed of an epoch that has batches: the order of their parts, and with its number each batch.
+    BATCHES = 7
 
     # Below ENCODER and SAMPLES: what is encoded or sampled.
     NODES = 0

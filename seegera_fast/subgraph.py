@@ -64,6 +64,7 @@ class Subgraph:
             graph.features = ops.select_rows(self.features, numbers)
         graph.adjacency = weighted if self._weights is None else weighted.with_ones()
         graph._weights = None if self._weights is None else weighted.values
+        graph.parts = None
         graph.node_numbers = numbers if self.node_numbers is None else self.node_numbers[numbers]
         graph.labels = None if self.labels is None else self.labels[numbers.to(self.labels.device)]
         graph.masks = {key: mask[numbers.to(mask.device)] for key, mask in self.masks.items()}

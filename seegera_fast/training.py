@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from .batches import Source, WholeGraph
 from .checkpoint import Checkpoint, fingerprint
 from .checkpoint_file import Best, Course, State, adam_state, restore_adam
 from .graph import Graph
 from .model import SeeGera
 from .objective import term_names
-from .seeds import derive_seed
+from .steps import TrainingFailure, require_finite, run_epoch
 from .support import arguments
 from .support.atomic import Lock
+from .support.memory import peak_memory
 from .support.progress import Steps
 from .support.signals import stop_on_signals
 from .version import __version__
@@ -30,7 +30,9 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Settings of training. Epochs are counted from 1. Each epoch is one step on the whole graph.
+    """Settings of training. Epochs are counted from 1.
+
+    Each epoch is one step on the whole graph, or with :class:`seegera_fast.Batches` some steps that see each node once.
 
     Attributes:
         epochs: the largest number of epochs, at least 1.
@@ -89,26 +91,6 @@ class TrainingConfig:
         return epoch >= self.epochs or out_of_patience
 
 
-class TrainingFailure(RuntimeError):
-    """Raised when a number becomes NaN or infinite in training.
-
-    Attributes:
-        epoch: the epoch, counted from 1.
-        term: what became NaN or infinite first: a term of the loss ("link", "feature", "prior", "mixture"), the "loss",
-            or what the validation scores are computed from.
-    """
-
-    def __init__(self, epoch: int, term: str) -> None:
-        change = (
-            "a lower learning_rate"
-            if epoch > 1
-            else "features of smaller values, a lower dropout or a lower learning_rate"
-        )
-        super().__init__(f"epoch {epoch}: {term} became NaN or infinite first; {change} may help")
-        self.epoch = epoch
-        self.term = term
-
-
 @dataclass(frozen=True)
 class Validation:
     """How the best epoch is found.
@@ -130,7 +112,8 @@ class Training:
 
     Attributes:
         history: one mapping per epoch: "epoch"; the terms of the bound by name and "loss", computed before the epoch's
-            step; in epochs with validation the scores by name; and "seconds", the epoch's wall time.
+            step, with batches the mean over them; in epochs with validation the scores by name; and "seconds", the
+            epoch's wall time.
         epochs: number of epochs trained.
         best_epoch: the epoch whose weights the model has.
         seconds: wall time, including that of earlier parts of a resumed run.
@@ -156,12 +139,14 @@ def train(
     validation: Validation | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
+    source: Source | None = None,
     data: Graph | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> Training:
     """Trains a model on the graph it was built with and leaves the weights of the best epoch in it.
 
-    Epoch ``e`` draws from ``derive_seed(seed, e)``, so all draws follow from the seed.
+    Epoch ``e`` draws from ``derive_seed(seed, e)``, and batch ``b`` in it from ``derive_seed(seed, e, Site.BATCHES,
+    b)``, so all draws follow from the seed.
 
     A KeyboardInterrupt ends the run early; in the first epoch it is raised to the caller. With a checkpoint, the first
     SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 ends the run after the current epoch, whose state is written,
@@ -172,6 +157,7 @@ def train(
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere. A run continues to
             the same bits also if it has more epochs than the one that wrote the file.
+        source: the batches; None: the whole graph in each epoch.
         data: the graph that the run started from, if it is not the model's graph. It must be the same in a checkpoint.
         fields: further settings of the run by name. They must be the same in a checkpoint.
 
@@ -194,12 +180,14 @@ def train(
         arguments.instance(name, value, kind, optional=True)
     seed = arguments.whole("seed", seed, least=None)
     progress = arguments.flag("progress", progress)
-    run = _Run(model, config)
+    source = WholeGraph() if source is None else source
+    run = _Run(model, config, source)
     # The checkpoint belongs to this run until its end, so that two runs don't write one file.
     with nullcontext() if checkpoint is None else checkpoint.kept() as lock:
         course = None
         if checkpoint is not None:
-            course = _course(model, config, _identity(model, config, seed, data, fields or {}), validation)
+            facts = _identity(model, config, seed, data, {**(fields or {}), **source.facts})
+            course = _course(model, config, facts, validation, source.steps_per_epoch)
             run.resume(checkpoint.begin(course))
         if run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(run.device)
@@ -222,8 +210,8 @@ def train(
 class _Run:
     """What changes from epoch to epoch."""
 
-    def __init__(self, model: SeeGera, config: TrainingConfig) -> None:
-        self.model, self.config = model, config
+    def __init__(self, model: SeeGera, config: TrainingConfig, source: Source) -> None:
+        self.model, self.config, self.source = model, config, source
         self.device = next(model.parameters()).device
         self.optimizer = torch.optim.Adam(
             model.parameters(),
@@ -275,10 +263,12 @@ class _Run:
             peak_memory=self.peak_memory,
         )
 
-    def epoch(self, seed: int, validation: Validation | None) -> None:
-        """Trains and validates for one epoch."""
+    def epoch(self, seed: int, validation: Validation | None, done: Callable[[int, int | None], None]) -> None:
+        """Trains and validates for one epoch. ``done`` is told how many batches are done, and of how many."""
         epoch, begin = len(self.history) + 1, time.perf_counter()
-        record: dict[str, Any] = {"epoch": epoch, **_step(self.model, self.optimizer, self.config, seed, epoch)}
+        warmup = self.config.warmup(epoch)
+        terms = run_epoch(self.model, self.optimizer, self.source, seed, epoch, warmup, done)
+        record: dict[str, Any] = {"epoch": epoch, **terms}
         scores = self._scores(epoch, validation) if self.config.scheduled(epoch) else {}
         self.history.append({**record, **scores, "seconds": time.perf_counter() - begin})
         self._keep_if_best(epoch, scores, validation)
@@ -332,7 +322,7 @@ def _train(
         ):
             # A run that was stopped after its last epoch has no epoch left.
             while not run.ended:
-                run.epoch(seed, validation)
+                run.epoch(seed, validation, steps.within)
                 steps.advance(loss=run.history[-1]["loss"], **(run.best.scores if run.best else {}))
                 # Read once per epoch, so that the signal that ends the run is also one that writes the state.
                 interrupted = stop.requested
@@ -350,7 +340,11 @@ def _train(
 
 
 def _course(
-    model: SeeGera, config: TrainingConfig, identity: Mapping[str, Any], validation: Validation | None
+    model: SeeGera,
+    config: TrainingConfig,
+    identity: Mapping[str, Any],
+    validation: Validation | None,
+    steps_per_epoch: int | None,
 ) -> Course:
     return Course(
         identity=identity,
@@ -360,6 +354,7 @@ def _course(
         evaluates=config.scheduled,
         improves=(lambda scores, best: False) if validation is None else validation.improves,
         ended=config.ended,
+        steps_per_epoch=steps_per_epoch,
     )
 
 
@@ -378,49 +373,6 @@ def _identity(
     }
     del facts["epochs"]
     return facts
-
-
-def _step(
-    model: SeeGera, optimizer: torch.optim.Optimizer, config: TrainingConfig, seed: int, epoch: int
-) -> dict[str, float]:
-    """Takes one step of Adam and returns the loss and its terms, computed before the step."""
-    model.train()
-    optimizer.zero_grad()
-    output = model(seed=derive_seed(seed, epoch), warmup=config.warmup(epoch))
-    output.loss.backward()
-    # All values are read together at the end, so that the host waits for the GPU only once.
-    parts = {**output.terms, "loss": output.loss.detach()}
-    numbers = dict(zip(parts, torch.stack([part.double() for part in parts.values()]).tolist(), strict=True))
-    if not math.isfinite(numbers["loss"]):
-        raise TrainingFailure(epoch, next(name for name, number in numbers.items() if not math.isfinite(number)))
-    optimizer.step()
-    return numbers
-
-
-def require_finite(epoch: int, name: str, tensor: torch.Tensor) -> None:
-    """Raises a TrainingFailure if a tensor that scores are computed from has a NaN or infinite value."""
-    if not bool(torch.isfinite(tensor).all()):
-        raise TrainingFailure(epoch, name)
-
-
-def peak_memory(device: torch.device) -> int | None:
-    """The peak memory in bytes; None: the system doesn't report it.
-
-    For a GPU: the peak memory of tensors since the training began. For a CPU: the peak resident memory of the process.
-    """
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        # Preferred, because the peak of getrusage includes the memory of the process that started this one.
-        return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
-    except (OSError, IndexError):
-        pass
-    try:
-        import resource
-    except ImportError:
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _copy_of(model: SeeGera) -> dict[str, torch.Tensor]:

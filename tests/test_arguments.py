@@ -281,6 +281,8 @@ def calls(folder):
     options = {"name": "ring", "weighted": True, "masks": {"train": torch.ones(6, dtype=torch.bool)}}
     ratios = {"valid": 0.2, "test": 0.2, "seed": 3}
     task = {"preset": "default", "variant": "v3", "seed": 3, "checkpoint": None, "normalize_features": False}
+    task["batches"] = sf.Batches(2, method="streaming")
+    halves = [0, 0, 0, 1, 1, 1]
     optimizer = torch.optim.Adam(model().parameters())
     matrix = x.to_scipy()
     dense = {"adjacency": g.adjacency.to_dense(), "features": matrix, "labels": [0, 1, 0, 1, 0, 1]}
@@ -290,6 +292,8 @@ def calls(folder):
     }
     return found | {
         "use_backend": (enter, {"backend": "reference"}),
+        "Batches": (sf.Batches, {"parts": 2, "per_batch": 2, "per_step": 1, "method": "streaming"}),
+        "Batches.part_of": (sf.Batches(halves).part_of, {"graph": g}),
         "Checkpoint": (sf.Checkpoint, {"path": folder / "run.safetensors", "every": 3, "resume": True}),
         "Checkpoint.save": (
             sf.Checkpoint(folder / "saved.checkpoint").save,
@@ -346,6 +350,7 @@ def calls(folder):
         "Graph.save": (g.save, {"folder": folder / "graph"}),
         "Graph.open": (sf.Graph.open, {"folder": saved_graph(folder), "verify": True}),
         "Graph.with_edges": (g.with_edges, {"edges": g.edges()[:3]}),
+        "Graph.with_parts": (g.with_parts, {"parts": halves, "method": "streaming"}),
         "Graph.with_features": (g.with_features, {"features": matrix, "feature_names": list("wxyz")}),
         "Graph.to": (g.to, {"device": "cpu", "dtype": torch.float32}),
         "SparseMatrix.with_layout": (x.with_layout, {"layout": "dense"}),
@@ -380,6 +385,7 @@ def calls(folder):
                 "graph": g,
                 "config": sf.SeeGeraConfig(),
                 "seed": 3,
+                "prepare": True,
                 "dropout": 0.1,
                 "negatives": 3,
                 "noise_dim": 2,
@@ -414,7 +420,7 @@ def calls(folder):
         "SeeGeraEstimator.score": (fitted().score, {"X": a, "y": None, "features": matrix}),
         "calibration.Calibration": (sf.calibration.Calibration, {"slope": 1.5, "intercept": -1.0}),
         "calibration.Calibration.__call__": (sf.calibration.Calibration(1.5, -1.0), {"products": torch.rand(3)}),
-        "SeeGera.forward": (model().forward, {"graph": g, "seed": 3, "warmup": 0.5}),
+        "SeeGera.forward": (model().forward, {"graph": g, "seed": 3, "warmup": 0.5, "whole": g}),
         "SeeGera.capture": (functools.partial(record, model().capture), {"optimizer": optimizer, "graph": g}),
         "SeeGera.encode": (
             model().encode,

@@ -16,11 +16,11 @@ from tolerances import assert_close, assert_same_bits
 import seegera_fast as sf
 from seegera_fast import Checkpoint, SeeGera
 from seegera_fast.seeds import derive_seed
+from seegera_fast.support.memory import peak_memory
 from seegera_fast.training import (
     TrainingConfig,
     TrainingFailure,
     Validation,
-    peak_memory,
     require_finite,
     train,
 )

@@ -21,7 +21,7 @@ LAYERS = (
     ("command",),
     ("experiments", "estimator"),
     ("tasks",),
-    ("training", "checkpoint", "checkpoint_file"),
+    ("training", "steps", "batches", "checkpoint", "checkpoint_file"),
     ("model", "prediction", "model_file", "matching", "capture"),
     ("nn", "blocks", "objective", "scores", "calibration", "masking", "config"),
     ("datasets", "environment"),
@@ -34,6 +34,7 @@ LAYERS = (
     ("kernels.cpu", "kernels.triton.costs"),
     (
         "sparse_matrix",
+        "partition",
         "propagation",
         "compressed",
         "convert",

@@ -13,8 +13,10 @@ from typing import Any, NoReturn
 import torch
 
 from .. import backends, datasets
+from ..batches import Batches
 from ..experiments.protocols import SPLIT_ARGUMENTS
 from ..graph import Graph
+from ..partition import METHODS
 from ..support import arguments
 from ..support.hints import nearest, one_line, shown_name
 from ..support.progress import phase
@@ -30,6 +32,7 @@ OPTION_OF_FIELD = {
     **{name: f"--{name}" for name in ("preset", "variant", "seed", "epochs")},
     **dict.fromkeys(SPLIT_ARGUMENTS, "--split"),
     "sides": "--bipartite",
+    "batches": "--parts",
     "progress": "--quiet",
     "checkpoint": "--checkpoint-every",
 }
@@ -252,6 +255,53 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but warnings and errors")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+# The options of batches, by the attributes of Batches that they set.
+BATCH_OPTIONS = {
+    "parts": "parts",
+    "per_batch": "parts_per_batch",
+    "per_step": "batches_per_step",
+    "method": "partition",
+}
+
+
+def add_batch_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("batches", "training on parts of the graph, for graphs that outgrow the memory")
+    group.add_argument(
+        "--parts",
+        type=read_count,
+        metavar="N",
+        help="cut the nodes into so many parts, and train on some of them at a time. Default: the whole graph at once",
+    )
+    group.add_argument("--parts-per-batch", type=read_count, metavar="N", help="so many parts at a time. Default: 1")
+    group.add_argument(
+        "--batches-per-step",
+        type=read_count,
+        metavar="N",
+        help="a step of the optimiser takes the mean gradient of so many batches. Default: as many as processes",
+    )
+    group.add_argument(
+        "--partition",
+        type=one_of(*METHODS),
+        metavar="METHOD",
+        help="how the parts are made: metis, streaming, or auto: METIS if pymetis is installed. Default: auto",
+    )
+
+
+def chosen_batches(options: argparse.Namespace) -> Batches | None:
+    """The batches that the options describe; None: none."""
+    given = {name: getattr(options, option) for name, option in BATCH_OPTIONS.items()}
+    given = {name: value for name, value in given.items() if value is not None}
+    if "parts" not in given:
+        for name in given:
+            raise ValueError(f"--{BATCH_OPTIONS[name].replace('_', '-')} goes with --parts, got no --parts")
+        return None
+    if given.get("per_batch", 1) > given["parts"]:
+        raise ValueError(
+            f"--parts-per-batch: got {given['per_batch']}, want at most {given['parts']}, as many as --parts"
+        )
+    return Batches(**given)
 
 
 @contextlib.contextmanager

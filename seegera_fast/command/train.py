@@ -30,10 +30,12 @@ from .options import (
     PROGRAM,
     UNWRITTEN,
     Parser,
+    add_batch_options,
     add_common_options,
     add_graph_options,
     check_graph_options,
     chosen_backend,
+    chosen_batches,
     of_each,
     one_of,
     read_chosen_graph,
@@ -78,6 +80,8 @@ examples:
       the cache folder, and downloaded if it isn't there
   seegera-fast train --edges web.csv --features pages.npz --labels topics.txt --epochs 200
       your own graph. web.csv has a line "3,17" for each edge (nodes count from 0)
+  seegera-fast train --data physics --parts 64 --parts-per-batch 4
+      on 4 of 64 parts of the graph at a time, with less memory
   seegera-fast train --data cora --set embedding_dim=64 --set negatives=edges --set patience=none
       --set reaches every field of SeeGeraConfig, TrainingConfig and the task
 
@@ -168,6 +172,7 @@ def add_train(commands: Any) -> Parser:
         dest="fields",
         help="any other field of the configuration, such as learning_rate=1e-3; may be repeated",
     )
+    add_batch_options(train)
     add_common_options(train)
     train.add_argument("--out", type=read_path, metavar="DIR", help="folder for the files. Default: runs/NAME-TASK")
     train.set_defaults(run=_train)
@@ -186,7 +191,7 @@ def _train(options: argparse.Namespace) -> int:
         presets.check("preset", options.preset, presets.names(task.name))
     name = options.data or (name_of_table(options.edges) if options.edges else options.graph.name)
     shown = shown_name(name)
-    fields = _run_fields(options)
+    fields, batches = _run_fields(options), chosen_batches(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     require_apart(options, [out / entry for entry in FILES])
     with OutputFolder(out) as folder, chosen_backend(options):
@@ -201,6 +206,7 @@ def _train(options: argparse.Namespace) -> int:
             options.seed,
             progress=not options.quiet,
             checkpoint=checkpoint,
+            batches=batches,
             **fields,
         )
         whole = normalized(graph, result.fields["normalize_features"])

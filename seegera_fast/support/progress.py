@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -41,6 +42,8 @@ class Steps:
         self._show = show and sys.stderr is not None
         self._bar = None
         self._facts: Mapping[str, Any] = {}
+        # How many pieces of the next step are done, and of how many.
+        self._within: tuple[int, int | None] | None = None
         if self._show:
             self._bar = _bar(total=total, initial=done, unit=unit, unit_scale=unit == "B", desc=name or None)
         self._clock = _Clock()
@@ -58,9 +61,24 @@ class Steps:
         if facts:
             self._facts = facts
         if self._bar is not None:
+            if self._within is not None:
+                self._bar.n = self.done - steps
             self._bar.update(steps)
             if facts:
                 self._bar.set_postfix(facts, refresh=False)
+        self._within = None
+        self._line_if_due()
+
+    def within(self, done: int, total: int | None) -> None:
+        """Notes how much of the next step is done, if it has several pieces."""
+        if total == 1:
+            return
+        self._within = done, total
+        if self._bar is not None:
+            if total is not None:
+                self._bar.n = round(self.done + done / total, 2)
+            self._bar.set_postfix({**self._facts, "batch": _of(done, total, "/")}, refresh=False)
+            self._bar.update(0)
         self._line_if_due()
 
     def wait(self, text: str) -> None:
@@ -88,11 +106,14 @@ class Steps:
         parts = [f"{self.name}: {count}" if self.unit == "B" else f"{self.unit} {count}"]
         parts += [f"{name} {_shown(value)}" for name, value in self._facts.items()]
         steps = self.done - self._before
+        if self._within is not None:
+            parts.append(f"batch {_of(*self._within)} of the next")
+            steps += self._within[0] / (self._within[1] or math.inf)
         if steps:
             each = self._clock.seconds / steps
             parts.append(f"{readable_seconds(self._clock.seconds)} so far")
             if self.total is not None and self.total > self.done:
-                parts.append(f"about {readable_seconds(each * (self.total - self.done))} left")
+                parts.append(f"about {readable_seconds(each * (self.total - self._before - steps))} left")
         return ", ".join(parts)
 
     def _count(self, steps: int) -> str:
@@ -172,6 +193,10 @@ def _in_notebook() -> bool:
     interactive = sys.modules.get("IPython")
     shell = None if interactive is None else interactive.get_ipython()
     return getattr(shell, "kernel", None) is not None
+
+
+def _of(done: int, total: int | None, word: str = " of ") -> str:
+    return f"{done}" if total is None else f"{done}{word}{total}"
 
 
 def _shown(value: Any) -> str:

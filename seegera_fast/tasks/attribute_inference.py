@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from ..batches import Batches
 from ..checkpoint import Checkpoint, digest
 from ..graph import Graph
 from ..training import require_finite
@@ -41,6 +42,7 @@ def attribute_inference(
     split: FeatureSplit | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
+    batches: Batches | Iterable[Any] | None = None,
     **fields: Any,
 ) -> AttributeInferenceResult:
     """Hides a part of the features, trains, and scores the test part with the weights of the best epoch.
@@ -59,6 +61,8 @@ def attribute_inference(
             split of the graph whose features are normalised.
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
+        batches: train on parts of the graph: a :class:`seegera_fast.Batches`, or a loader of PyTorch Geometric.
+            None: each epoch is a step on the whole graph. Scores are those of the whole graph either way.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
             features by its sum before the split); they override the preset.
 
@@ -77,7 +81,8 @@ def attribute_inference(
         True
     """
     arguments = {"valid": valid, "test": test, "split": split}
-    return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)
+    common = {"progress": progress, "checkpoint": checkpoint, "batches": batches}
+    return run(TASK, graph, preset, variant, seed, arguments, fields, **common)
 
 
 def _split(graph: Graph, seed: int, valid: float, test: float, split: FeatureSplit | None) -> HeldOut:

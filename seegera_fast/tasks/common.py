@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 from .. import checks
+from ..batches import Batches, check_batches, source_of
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..graph import Graph, check_graph
@@ -48,12 +50,13 @@ def run(
     *,
     progress: bool,
     checkpoint: Checkpoint | None,
+    batches: Any = None,
 ) -> Any:
     """Splits, trains, and scores the held-out parts with the weights of the best epoch.
 
     Args:
         task: the task.
-        graph, preset, variant, seed, progress, checkpoint: as in the task's function.
+        graph, preset, variant, seed, progress, checkpoint, batches: as in the task's function.
         arguments: the arguments of the task's split, by name.
         given: the fields that the caller gave, by name; they override the preset.
 
@@ -67,10 +70,16 @@ def run(
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint: got {checks.shown(checkpoint)}, want a seegera_fast.Checkpoint")
     settings = resolve(task, graph, preset, variant, given, arguments=arguments)
+    check_batches(batches, settings.model)
+    whole = graph
     graph = normalized(graph, settings.task["normalize_features"])
     with phase("splitting the graph", show=progress):
         held_out = task.split(graph, seed, **arguments)
-    model = SeeGera(held_out.graph, settings.model, seed=seed)
+    cutting = phase("cutting the graph into parts", show=progress) if isinstance(batches, Batches) else nullcontext()
+    with cutting:
+        # Of a loader, only what names its nodes has the links and features that are trained on.
+        source = source_of(held_out.graph, batches, numbered=held_out.graph is not whole)
+    model = SeeGera(held_out.graph, settings.model, seed=seed, prepare=batches is None)
     model.normalize_features = settings.task["normalize_features"]
 
     def scored(epoch: int) -> Scored:
@@ -85,7 +94,7 @@ def run(
     if held_out.validates:
         names = tuple(f"valid_{score.name}" for score in task.scores)
         validation = Validation(lambda epoch: scores(epoch, "valid"), task.improves, names)
-    run_fields = settings.all(task=task.name, seed=seed, **held_out.arguments)
+    run_fields = settings.all(task=task.name, seed=seed, **held_out.arguments, **source.facts)
     training = train(
         model,
         settings.training,
@@ -93,6 +102,7 @@ def run(
         validation=validation,
         progress=progress,
         checkpoint=checkpoint,
+        source=source,
         data=graph,
         fields=run_fields,
     )
@@ -134,7 +144,9 @@ def resolve(
     check_graph(graph)
     if preset is None:
         preset = graph.data_set if graph.data_set in presets.names(task.name) else presets.DEFAULT
-    return settle(task, preset, variant, given, arguments=("preset", "seed", *arguments, "progress", "checkpoint"))
+    return settle(
+        task, preset, variant, given, arguments=("preset", "seed", *arguments, "progress", "checkpoint", "batches")
+    )
 
 
 def settle(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..batches import Batches
 from ..checkpoint import Checkpoint
 from ..graph import Graph
 from .common import run
@@ -25,6 +26,7 @@ def embed(
     *,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
+    batches: Batches | Iterable[Any] | None = None,
     **fields: Any,
 ) -> EmbedResult:
     """Trains on the whole graph, for embeddings, suggestions of links and missing attributes.
@@ -40,6 +42,8 @@ def embed(
         seed: seed of the initial weights and all draws.
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
+        batches: train on parts of the graph: a :class:`seegera_fast.Batches`, or a loader of PyTorch Geometric.
+            None: each epoch is a step on the whole graph. Scores are those of the whole graph either way.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
             features by its sum); they override the preset. ``epochs`` is 500 by default.
 
@@ -55,7 +59,8 @@ def embed(
         >>> result.model.embed().shape
         torch.Size([1797, 16])
     """
-    return run(TASK, graph, preset, variant, seed, {}, fields, progress=progress, checkpoint=checkpoint)
+    common = {"progress": progress, "checkpoint": checkpoint, "batches": batches}
+    return run(TASK, graph, preset, variant, seed, {}, fields, **common)
 
 
 def _split(graph: Graph, seed: int) -> HeldOut:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from ..batches import Batches
 from ..calibration import Reliability, fit_calibration, reliability
 from ..checkpoint import Checkpoint, digest
 from ..graph import Graph
@@ -58,6 +59,7 @@ def link_prediction(
     split: LinkSplit | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
+    batches: Batches | Iterable[Any] | None = None,
     **fields: Any,
 ) -> LinkPredictionResult:
     """Splits the links, trains, and scores the test part with the weights of the best epoch.
@@ -78,6 +80,8 @@ def link_prediction(
             ``split=split_links(graph, sides=[0, 0, 1])``.
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
+        batches: train on parts of the graph: a :class:`seegera_fast.Batches`, or a loader of PyTorch Geometric.
+            None: each epoch is a step on the whole graph. Scores are those of the whole graph either way.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
             features by its sum); they override the preset.
 
@@ -98,7 +102,8 @@ def link_prediction(
         torch.Size([1797, 16])
     """
     given = {"valid": valid, "test": test, "sides": sides, "split": split}
-    return run(TASK, graph, preset, variant, seed, given, fields, progress=progress, checkpoint=checkpoint)
+    common = {"progress": progress, "checkpoint": checkpoint, "batches": batches}
+    return run(TASK, graph, preset, variant, seed, given, fields, **common)
 
 
 def _split(graph: Graph, seed: int, valid: float, test: float, sides: str | None, split: LinkSplit | None) -> HeldOut:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..batches import Batches
 from ..checkpoint import Checkpoint, digest
 from ..graph import Graph
 from ..support import arguments
@@ -45,6 +46,7 @@ def node_classification(
     split: NodeSplit | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
+    batches: Batches | Iterable[Any] | None = None,
     **fields: Any,
 ) -> NodeClassificationResult:
     """Trains without labels and scores the embeddings with a logistic regression every ``evaluate_every`` epochs.
@@ -64,6 +66,8 @@ def node_classification(
         split: a split of the nodes, which replaces the one that would be taken or drawn.
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
+        batches: train on parts of the graph: a :class:`seegera_fast.Batches`, or a loader of PyTorch Geometric.
+            None: each epoch is a step on the whole graph. Scores are those of the whole graph either way.
         fields: any field of SeeGeraConfig or TrainingConfig, ``classifier_epochs``, ``classifier_learning_rate``,
             ``classifier_weight_decay``, ``classifier_dropout``, and ``normalize_features`` (divide each row of the
             features by its sum); they override the preset.
@@ -83,7 +87,8 @@ def node_classification(
         True
     """
     arguments = {"train": train, "valid": valid, "public": public, "split": split}
-    return run(TASK, graph, preset, variant, seed, arguments, fields, progress=progress, checkpoint=checkpoint)
+    common = {"progress": progress, "checkpoint": checkpoint, "batches": batches}
+    return run(TASK, graph, preset, variant, seed, arguments, fields, **common)
 
 
 def _split(

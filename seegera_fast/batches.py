@@ -1,0 +1,298 @@
+"""Batches: parts of a graph that are trained on one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+
+from .checkpoint import digest
+from .config import SeeGeraConfig
+from .graph import Graph
+from .partition import METHODS, is_number
+from .seeds import Site, derive_seed
+from .support import arguments
+
+
+class Batch(NamedTuple):
+    """What a forward pass in training is given: the seed of its draws, and further arguments of the model by name."""
+
+    seed: int
+    arguments: Mapping[str, Any]
+
+
+# The batches of one step of the optimiser. Each is made when it is called for.
+Step = list[Callable[[], Batch]]
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Trains on parts of the graph, so that memory is needed for a few parts at a time (Cluster-GCN).
+
+    The nodes are cut into parts with few links between them. In each epoch the parts are shuffled, and every
+    ``per_batch`` of them make a batch: the subgraph of their nodes, with the links inside and between these parts. If
+    ``per_batch`` does not divide the number of parts, the last batch has fewer.
+
+    Attributes:
+        parts: so many parts are made, of the links that are trained on; those of ``graph.parts`` are taken if there are
+            as many. Or integers ``[n]``, the part of each node. Or None: ``graph.parts``.
+        per_batch: number of parts of a batch.
+        per_step: number of batches of a step of the optimiser, which takes the mean of their gradients; None: as many
+            as there are processes.
+        method: "metis", "streaming" or "auto", see :meth:`Graph.with_parts`.
+
+    Raises:
+        TypeError, ValueError: an attribute is of a wrong kind or out of range.
+
+    Example:
+        >>> import seegera_fast as sf
+        >>> graph = sf.datasets.load("digits")
+        >>> batches = sf.Batches(parts=8, per_batch=2, method="streaming")
+        >>> result = sf.tasks.link_prediction(graph, epochs=2, embedding_dim=16, batches=batches)
+        >>> 0 <= result.auc <= 1
+        True
+    """
+
+    parts: int | torch.Tensor | None = None
+    per_batch: int = 1
+    per_step: int | None = None
+    method: str = "auto"
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        if parts is not None:
+            if is_number(parts):
+                parts = arguments.whole("parts", parts, least=1, wanted="an int, integers or None")
+            else:
+                parts = arguments.integers("parts", parts, torch.device("cpu"))
+                if parts.ndim != 1:
+                    raise ValueError(f"parts: got shape {tuple(parts.shape)}, want [n], the part of each node")
+        per_batch = arguments.whole("per_batch", self.per_batch, least=1)
+        if self.per_step is not None:
+            per_step = arguments.whole("per_step", self.per_step, least=1, wanted="an int or None")
+            object.__setattr__(self, "per_step", per_step)
+        arguments.choice("method", self.method, METHODS)
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "per_batch", per_batch)
+        if isinstance(parts, int):
+            _check_per_batch(per_batch, parts)
+
+    def part_of(self, graph: Graph) -> torch.Tensor:
+        """Int64 ``[n]`` on the CPU: the part of each node of a graph, checked.
+
+        Raises:
+            ValueError: parts of another graph, parts without nodes or links, fewer parts than ``per_batch``, or more
+                than nodes.
+        """
+        arguments.instance("graph", graph, Graph)
+        given = self.parts
+        if given is None:
+            if graph.parts is None:
+                raise ValueError("parts: got None and a graph without parts, want a number of parts, or the parts")
+            given = graph.parts
+        elif isinstance(given, int) and graph.parts is not None and int(graph.parts.max()) + 1 == given:
+            given = graph.parts
+        part = graph._partition(given, self.method)
+        _check_per_batch(self.per_batch, int(part.max()) + 1)
+        return part
+
+
+def _check_per_batch(per_batch: int, parts: int) -> None:
+    if per_batch > parts:
+        raise ValueError(f"per_batch: got {arguments.shown(per_batch)}, want at most {parts}, the number of parts")
+
+
+def check_batches(batches: Any, config: SeeGeraConfig) -> None:
+    """Checks the argument ``batches`` of a task, as far as that takes no time.
+
+    Raises:
+        TypeError: neither :class:`Batches` nor something that can be iterated anew in each epoch.
+        ValueError: the model is one that can't be trained in batches.
+    """
+    if batches is None:
+        return
+    if not isinstance(batches, Batches):
+        # Of what can be iterated, texts, mappings and arrays hold no Data.
+        array = isinstance(batches, torch.Tensor) or hasattr(batches, "shape") or hasattr(batches, "__array__")
+        if array or isinstance(batches, (str, bytes, Mapping)) or not isinstance(batches, Iterable):
+            raise TypeError(
+                f"batches: got {arguments.shown(batches)}, want a seegera_fast.Batches, or a loader of Data"
+            )
+        if isinstance(batches, Iterator):
+            raise TypeError(
+                f"batches: got a {type(batches).__name__}, which has an end, want what can be iterated in each epoch, "
+                "such as a loader or a list"
+            )
+    if config.feature_side and config.variant == "independent":
+        raise ValueError(
+            'batches: got some with variant "independent" (v1), whose feature encoder has a weight for each node, want '
+            'None; models of variant "correlated" (v2, v3) can be trained in batches'
+        )
+
+
+class WholeGraph:
+    """The whole graph as the only batch of each epoch."""
+
+    facts: Mapping[str, Any] = {}
+    count: int | None = 1
+    steps_per_epoch: int | None = 1
+
+    def steps(self, seed: int, epoch: int) -> Iterator[Step]:
+        yield [partial(Batch, derive_seed(seed, epoch), {})]
+
+
+class PartBatches:
+    """The batches of one run that are made of parts of its graph.
+
+    Attributes:
+        facts: what determines the batches besides the seed, by name.
+        count: number of batches of an epoch.
+    """
+
+    def __init__(self, graph: Graph, batches: Batches, processes: int = 1) -> None:
+        part = batches.part_of(graph)
+        self.graph, self._lean = graph, _without_names(graph)
+        self.parts = int(part.max()) + 1
+        self.per_batch, self.per_step = batches.per_batch, batches.per_step or processes
+        # The nodes part by part; those of part p are at starts[p] to starts[p + 1] - 1.
+        self._nodes = torch.argsort(part, stable=True)
+        self._starts = [0, *torch.bincount(part).cumsum(0).tolist()]
+        self.count = -(-self.parts // self.per_batch)
+        self.steps_per_epoch = -(-self.count // self.per_step)
+        self.facts = {
+            "parts": self.parts,
+            "per_batch": self.per_batch,
+            "per_step": self.per_step,
+            "partition": digest((part,)),
+        }
+
+    def order(self, seed: int, epoch: int) -> list[int]:
+        """The parts in the order in which the batches of an epoch take them."""
+        generator = torch.Generator("cpu").manual_seed(derive_seed(seed, epoch, Site.BATCHES))
+        return torch.randperm(self.parts, generator=generator).tolist()
+
+    def nodes(self, parts: Iterable[int]) -> torch.Tensor:
+        """Int64: the nodes of some parts in ascending order, on the graph's device."""
+        nodes = [self._nodes[self._starts[part] : self._starts[part + 1]] for part in parts]
+        return torch.cat(nodes).sort().values.to(self.graph.device)
+
+    def steps(self, seed: int, epoch: int) -> Iterator[Step]:
+        order = self.order(seed, epoch)
+        for begin in range(0, self.count, self.per_step):
+            numbers = range(begin, min(begin + self.per_step, self.count))
+            yield [partial(self._batch, seed, epoch, number, self._chosen(order, number)) for number in numbers]
+
+    def _chosen(self, order: list[int], number: int) -> list[int]:
+        return order[number * self.per_batch : (number + 1) * self.per_batch]
+
+    def _batch(self, seed: int, epoch: int, number: int, parts: list[int]) -> Batch:
+        return _batch(seed, epoch, number, self._lean.subgraph(self.nodes(parts)), self.graph)
+
+
+class LoadedBatches:
+    """The batches of one run that a loader of PyTorch Geometric, or another iterable of its ``Data``, gives.
+
+    A ``Data`` with ``n_id`` names nodes of the graph, and the batch is the subgraph of these nodes. Another one is
+    taken as it is, for tasks that hold nothing out of the graph.
+
+    Args:
+        numbered: every ``Data`` must have ``n_id``, and so has the links and features that the task trains on.
+    """
+
+    def __init__(self, graph: Graph, loader: Iterable[Any], numbered: bool, processes: int = 1) -> None:
+        self.graph, self._lean = graph, _without_names(graph)
+        self.loader, self.numbered, self.per_step = loader, numbered, processes
+        self.count = self.steps_per_epoch = None
+        if hasattr(loader, "__len__"):
+            self.count = len(loader)
+            self.steps_per_epoch = -(-self.count // self.per_step)
+        self.facts = {"loader": type(loader).__name__, "per_step": self.per_step, "batches": self.count}
+        self._check_first()
+
+    def _check_first(self) -> None:
+        """Makes a batch, so that a loader of something else is refused before the first step."""
+        with torch.random.fork_rng(devices=[]):
+            first = next(iter(self.loader), None)
+        if first is None:
+            raise ValueError("batches: got a loader without any batch, want at least one")
+        self.graph_of(first)
+
+    def graph_of(self, data: Any) -> Graph:
+        """The graph of a batch.
+
+        Raises:
+            TypeError: not a ``Data``.
+            ValueError: it has other features than the graph, or no ``n_id`` where that is needed.
+        """
+        name = "batches"
+        try:
+            numbers = getattr(data, "n_id", None)
+            if numbers is not None:
+                return self._numbered(data, numbers)
+            if self.numbered:
+                raise ValueError(
+                    "data: has no n_id, want the numbers of its nodes in the graph, by which the task finds the links "
+                    "and features that are not held out"
+                )
+            weighted = self.graph.weights is not None
+            found = Graph.from_pyg(data, labels=None, weighted=weighted, dtype=self.graph.dtype)
+            if found.num_features != self.graph.num_features:
+                raise ValueError(self._other_features(found.num_features))
+            return found.to(self.graph.device)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name}: {error}") from error
+
+    def _numbered(self, data: Any, numbers: Any) -> Graph:
+        width = getattr(getattr(data, "x", None), "shape", (0, self.graph.num_features))[1:]
+        if tuple(width) not in ((), (self.graph.num_features,)):
+            raise ValueError(self._other_features(width[0]))
+        return self._lean.subgraph(arguments.integers("n_id", numbers, self.graph.device, self.graph.num_nodes))
+
+    def _other_features(self, got: int) -> str:
+        return f"data: has {got} features, want {self.graph.num_features}, as the graph that the model was built with"
+
+    def steps(self, seed: int, epoch: int) -> Iterator[Step]:
+        # A loader that shuffles by torch's generator has the same batches in each run, and leaves no trace in it.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive_seed(seed, epoch, Site.BATCHES))
+            number, loaded = 0, iter(self.loader)
+            while data := list(islice(loaded, self.per_step)):
+                yield [partial(self._batch, seed, epoch, number + place, one) for place, one in enumerate(data)]
+                number += len(data)
+
+    def _batch(self, seed: int, epoch: int, number: int, data: Any) -> Batch:
+        return _batch(seed, epoch, number, self.graph_of(data), self.graph)
+
+
+def _without_names(graph: Graph) -> Graph:
+    """The graph with what a step reads, so that nothing else is made for each batch."""
+    lean = graph._copy()
+    lean.nodes = lean.labels = lean.sides = lean.edge_times = lean.feature_names = None
+    lean.masks = {}
+    return lean
+
+
+Source = WholeGraph | PartBatches | LoadedBatches
+
+
+def _batch(seed: int, epoch: int, number: int, graph: Graph, whole: Graph) -> Batch:
+    return Batch(derive_seed(seed, epoch, Site.BATCHES, number), {"graph": graph, "whole": whole})
+
+
+def source_of(graph: Graph, batches: Any, *, numbered: bool = False, processes: int = 1) -> Source:
+    """The batches of a run, from the argument ``batches`` of its task.
+
+    Args:
+        graph: the graph that is trained on.
+        numbered: see :class:`LoadedBatches`.
+        processes: how many there are, for a number of batches per step that is not given.
+    """
+    if batches is None:
+        return WholeGraph()
+    if isinstance(batches, Batches):
+        return PartBatches(graph, batches, processes)
+    return LoadedBatches(graph, batches, numbered, processes)
