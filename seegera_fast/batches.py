@@ -12,6 +12,7 @@ import torch
 
 from .checkpoint import digest
 from .config import SeeGeraConfig
+from .distributed import Processes
 from .graph import Graph
 from .partition import METHODS, is_number
 from .seeds import Site, derive_seed
@@ -89,16 +90,29 @@ class Batches:
                 than nodes.
         """
         arguments.instance("graph", graph, Graph)
-        given = self.parts
-        if given is None:
-            if graph.parts is None:
-                raise ValueError("parts: got None and a graph without parts, want a number of parts, or the parts")
-            given = graph.parts
-        elif isinstance(given, int) and graph.parts is not None and int(graph.parts.max()) + 1 == given:
-            given = graph.parts
-        part = graph._partition(given, self.method)
+        part = graph._partition(self._given(graph), self.method)
         _check_per_batch(self.per_batch, int(part.max()) + 1)
         return part
+
+    def _given(self, graph: Graph) -> int | torch.Tensor:
+        """The number of parts to make, or the parts."""
+        given = self.parts
+        if given is None and graph.parts is None:
+            raise ValueError("parts: got None and a graph without parts, want a number of parts, or the parts")
+        if given is None or (
+            isinstance(given, int) and graph.parts is not None and int(graph.parts.max()) + 1 == given
+        ):
+            return graph.parts
+        return given
+
+    def _shared_parts(self, graph: Graph, processes: Processes) -> torch.Tensor:
+        """What :meth:`part_of` gives, made in the first process, of which the others may have another METIS."""
+        with processes.together():
+            given = self._given(graph)
+        if processes.size > 1:
+            of = given if isinstance(given, int) else digest((given,))
+            processes.require_same({"parts": of, "per_batch": self.per_batch, "per_step": self.per_step})
+        return processes.broadcast(lambda: self.part_of(graph))
 
 
 def _check_per_batch(per_batch: int, parts: int) -> None:
@@ -153,11 +167,11 @@ class PartBatches:
         count: number of batches of an epoch.
     """
 
-    def __init__(self, graph: Graph, batches: Batches, processes: int = 1) -> None:
-        part = batches.part_of(graph)
+    def __init__(self, graph: Graph, batches: Batches, processes: Processes) -> None:
+        part = batches._shared_parts(graph, processes)
         self.graph, self._lean = graph, _without_names(graph)
         self.parts = int(part.max()) + 1
-        self.per_batch, self.per_step = batches.per_batch, batches.per_step or processes
+        self.per_batch, self.per_step = batches.per_batch, batches.per_step or processes.size
         # The nodes part by part; those of part p are at starts[p] to starts[p + 1] - 1.
         self._nodes = torch.argsort(part, stable=True)
         self._starts = [0, *torch.bincount(part).cumsum(0).tolist()]
@@ -197,15 +211,17 @@ class LoadedBatches:
     """The batches of one run that a loader of PyTorch Geometric, or another iterable of its ``Data``, gives.
 
     A ``Data`` with ``n_id`` names nodes of the graph, and the batch is the subgraph of these nodes. Another one is
-    taken as it is, for tasks that hold nothing out of the graph.
+    taken as it is, for tasks that hold nothing out of the graph. In several processes each goes over the whole loader,
+    and takes its own batches of it; it must be the same in all of them.
 
     Args:
         numbered: every ``Data`` must have ``n_id``, and so has the links and features that the task trains on.
+        per_step: number of batches of a step.
     """
 
-    def __init__(self, graph: Graph, loader: Iterable[Any], numbered: bool, processes: int = 1) -> None:
+    def __init__(self, graph: Graph, loader: Iterable[Any], numbered: bool, per_step: int) -> None:
         self.graph, self._lean = graph, _without_names(graph)
-        self.loader, self.numbered, self.per_step = loader, numbered, processes
+        self.loader, self.numbered, self.per_step = loader, numbered, per_step
         self.count = self.steps_per_epoch = None
         if hasattr(loader, "__len__"):
             self.count = len(loader)
@@ -283,16 +299,17 @@ def _batch(seed: int, epoch: int, number: int, graph: Graph, whole: Graph) -> Ba
     return Batch(derive_seed(seed, epoch, Site.BATCHES, number), {"graph": graph, "whole": whole})
 
 
-def source_of(graph: Graph, batches: Any, *, numbered: bool = False, processes: int = 1) -> Source:
+def source_of(graph: Graph, batches: Any, *, numbered: bool = False) -> Source:
     """The batches of a run, from the argument ``batches`` of its task.
 
     Args:
         graph: the graph that is trained on.
         numbered: see :class:`LoadedBatches`.
-        processes: how many there are, for a number of batches per step that is not given.
     """
     if batches is None:
         return WholeGraph()
+    processes = Processes.current()
     if isinstance(batches, Batches):
         return PartBatches(graph, batches, processes)
-    return LoadedBatches(graph, batches, numbered, processes)
+    with processes.together():
+        return LoadedBatches(graph, batches, numbered, processes.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from . import backends, ops
+from .distributed import Processes
 from .graph import Graph
 from .nn import Encoder
 from .row_ranges import PropagationRows, slice_rows
@@ -94,6 +95,10 @@ class EmbeddingRows:
         if _narrows(following.weight):
             hidden = ops.gcn(None, hidden, following.weight, activation="none")
         return hidden.flatten(1)
+
+    def none(self, step: int) -> torch.Tensor:
+        """No rows of one of the matrices, ``[0, widths[step]]``."""
+        return self._layers[0].weight.new_empty((0, self.widths[step])).detach()
 
     def _dense_layers(self, products: torch.Tensor, rows: range) -> torch.Tensor:
         """The embeddings of the mlp encoder, whose rows don't depend on each other."""
@@ -178,6 +183,15 @@ class _InFile:
         return torch.from_numpy(mapped(self._file, self._start, self._dtype, self._shape))
 
 
+class _Nowhere:
+    """A matrix that another process keeps."""
+
+    tensor = None
+
+    def put(self, rows: range, block: torch.Tensor) -> None:
+        pass
+
+
 def embed_in_blocks(
     encoder: Encoder,
     graph: Graph,
@@ -187,7 +201,8 @@ def embed_in_blocks(
     out: Any,
     rows_at_once: int | None,
     progress: bool,
-) -> torch.Tensor:
+    processes: Processes,
+) -> torch.Tensor | None:
     """Mean embeddings ``[n, d]``, computed by :class:`EmbeddingRows`; see :meth:`SeeGera.embed`."""
     layers = (encoder.first, *encoder.rest)
     if rows_at_once is None:
@@ -195,22 +210,47 @@ def embed_in_blocks(
     rows_at_once = min(arguments.whole("rows_at_once", rows_at_once, least=1), graph.num_nodes)
     shape = graph.num_nodes, layers[-1].weight.shape[1]
     out = _checked_out(out, shape, graph)
+    if processes.size > 1:
+        processes.require_same({"nodes": shape[0], "dimensions": shape[1], "rows_at_once": rows_at_once})
     # On a GPU the work is done in its memory.
     folder = out.parent if isinstance(out, Path) and graph.device.type == "cpu" else None
-    # The file is opened before the work begins, so that one that can't be written is noticed at once.
-    with _opened(out, shape, graph) as result:
-        blocks = EmbeddingRows(encoder, graph, num_draws, seed, rows_at_once)
+    with ExitStack() as stack:
+        with processes.together():
+            # The file is opened before the work begins, so that one that can't be written is noticed at once.
+            result = stack.enter_context(_opened(out, shape, graph, processes))
+            blocks = EmbeddingRows(encoder, graph, num_draws, seed, rows_at_once)
         previous, last = None, len(blocks.widths) - 1
-        with Steps(len(blocks.widths) * graph.num_nodes, "row", show=progress) as steps:
-            for step, width in enumerate(blocks.widths):
-                between = _between(folder, (graph.num_nodes, width), graph)
-                with nullcontext(result) if step == last else between as matrix:
-                    # Even ones: a last block of a few rows would be another kind of product, which rounds differently.
-                    for rows in even_ranges(graph.num_nodes, rows_at_once):
-                        matrix.put(rows, blocks.compute(step, rows, previous))
-                        steps.advance(len(rows))
-                    previous = matrix.tensor
+        steps = stack.enter_context(Steps(len(blocks.widths) * graph.num_nodes, "row", show=progress))
+        for step, width in enumerate(blocks.widths):
+            between = _between(folder, (graph.num_nodes, width), graph, processes)
+            with nullcontext(result) if step == last else between as matrix:
+                for rows, block in _matrix(blocks, step, previous, shape[0], rows_at_once, processes):
+                    matrix.put(rows, block)
+                    steps.advance(len(rows))
+                previous = matrix.tensor
         return previous
+
+
+def _matrix(
+    blocks: EmbeddingRows,
+    step: int,
+    previous: torch.Tensor | None,
+    count: int,
+    rows_at_once: int,
+    processes: Processes,
+) -> Iterator[tuple[range, torch.Tensor]]:
+    """Yields the rows of a matrix in their order, some at a time. Each process computes its share of them."""
+    share = processes.share(count)
+    # Even ones: a last block of a few rows would be another kind of product, which rounds differently.
+    own = (range(share.start + part.start, share.start + part.stop) for part in even_ranges(len(share), rows_at_once))
+    computed = ((rows, blocks.compute(step, rows, previous)) for rows in own)
+    if processes.size == 1:
+        yield from computed
+        return
+    with processes.together():
+        found = [block for _, block in computed]
+        values = torch.cat(found) if found else blocks.none(step)
+    yield from processes.exchange_rows(values, count, rows_at_once)
 
 
 def _checked_out(out: Any, shape: tuple[int, int], graph: Graph) -> torch.Tensor | Path | None:
@@ -244,8 +284,13 @@ def _numpy(dtype: torch.dtype) -> np.dtype:
 
 
 @contextmanager
-def _opened(out: torch.Tensor | Path | None, shape: tuple[int, int], graph: Graph) -> Iterator[_InMemory | _InFile]:
-    """Where the embeddings go; a file gets its name when the block ends."""
+def _opened(
+    out: torch.Tensor | Path | None, shape: tuple[int, int], graph: Graph, processes: Processes
+) -> Iterator[_InMemory | _InFile | _Nowhere]:
+    """Where the embeddings go. One process writes the file, which gets its name when the block ends."""
+    if isinstance(out, Path) and not processes.first:
+        yield _Nowhere()
+        return
     if not isinstance(out, Path):
         yield _InMemory(graph.features.values.new_empty(shape) if out is None else out)
         return
@@ -255,10 +300,13 @@ def _opened(out: torch.Tensor | Path | None, shape: tuple[int, int], graph: Grap
 
 
 @contextmanager
-def _between(folder: Path | None, shape: tuple[int, int], graph: Graph) -> Iterator[_InMemory | _InFile]:
+def _between(
+    folder: Path | None, shape: tuple[int, int], graph: Graph, processes: Processes
+) -> Iterator[_InMemory | _InFile]:
     """A matrix between the features and the embeddings, in memory or in a file without a name."""
     if folder is None:
         yield _InMemory(graph.features.values.new_empty(shape))
         return
-    with tempfile.TemporaryFile(dir=folder) as file:
+    # Another process may be on a machine that lacks the folder.
+    with tempfile.TemporaryFile(dir=folder if processes.first else None) as file:
         yield _InFile(file, shape, _numpy(graph.dtype))

@@ -17,6 +17,7 @@ from . import checks, matching, model_file, ops
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
+from .distributed import Processes
 from .graph import Graph, check_graph
 from .masking import mask_features, mask_structure
 from .model_file import ModelHeader
@@ -241,8 +242,7 @@ class SeeGera(Prediction, nn.Module):
         """
         seed = derive_seed(self.seed, self._steps)
         self._steps += 1
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rank = torch.distributed.get_rank() if distributed else 0
+        rank = Processes.current().rank
         return derive_seed(seed, Site.RANK, rank) if rank else seed
 
     @torch.compiler.disable

@@ -13,6 +13,7 @@ from . import checks, ops
 from .blocks import embed_in_blocks
 from .calibration import Calibration
 from .config import SeeGeraConfig
+from .distributed import Processes
 from .graph import Graph
 from .nn import Decoded
 from .ops.feature_likelihood import LIKELIHOODS
@@ -79,7 +80,8 @@ class Prediction:
         out: str | os.PathLike[str] | np.ndarray | torch.Tensor | None = None,
         rows_at_once: int | None = None,
         progress: bool = False,
-    ) -> torch.Tensor:
+        shared: bool = False,
+    ) -> torch.Tensor | None:
         """Mean embeddings of the nodes, ``[n, d]``: the mean of mu over J draws of the noise, without dropout.
 
         With ``out`` or ``rows_at_once`` the layers are computed some rows at a time, so that besides the graph only two
@@ -94,6 +96,8 @@ class Prediction:
                 path of a ``.npy`` file, which appears once it is complete. Then the result is mapped from the file.
             rows_at_once: so many rows are computed at once; None: as many as take some 64 MB.
             progress: show on standard error what is done, and what is left of the time.
+            shared: the processes of torch.distributed compute the rows together: each of them calls this, and gets all
+                embeddings. With a path as ``out`` the first process writes the file, and the others get None.
 
         Raises:
             TypeError, ValueError: another kind of argument; a graph with other features, or with variant "independent"
@@ -111,8 +115,9 @@ class Prediction:
         seed = checks.seed(seed, graph.device)
         progress = arguments.flag("progress", progress)
         draws = self.config.num_importance_samples
-        if out is not None or rows_at_once is not None:
-            given = {"out": out, "rows_at_once": rows_at_once, "progress": progress}
+        processes = Processes.current() if arguments.flag("shared", shared) else Processes()
+        if out is not None or rows_at_once is not None or processes.size > 1:
+            given = {"out": out, "rows_at_once": rows_at_once, "progress": progress, "processes": processes}
             return embed_in_blocks(self.node_mean, graph, draws, seed, **given)
         with torch.no_grad(), phase("embedding", show=progress):
             return self.node_mean(graph.propagation, graph.features, draws, 0.0, seed).mean(dim=1)

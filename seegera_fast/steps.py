@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import torch
 
-from .batches import Source, Step
+from .batches import Source, Step, WholeGraph
+from .distributed import Processes, by_torchrun
 from .model import SeeGera
+from .objective import term_names
 
 
 class TrainingFailure(RuntimeError):
@@ -30,11 +32,46 @@ class TrainingFailure(RuntimeError):
         self.epoch = epoch
         self.term = term
 
+    def __reduce__(self) -> tuple[type[TrainingFailure], tuple[int, str]]:
+        # Pickled for the other processes of a run, which raise it too.
+        return type(self), (self.epoch, self.term)
+
 
 def require_finite(epoch: int, name: str, tensor: torch.Tensor) -> None:
     """Raises a TrainingFailure if a tensor that scores are computed from has a NaN or infinite value."""
     if not bool(torch.isfinite(tensor).all()):
         raise TrainingFailure(epoch, name)
+
+
+def check_processes(source: Source, processes: Processes) -> None:
+    """Refuses batches that the processes of a run can't share.
+
+    Raises:
+        ValueError: the whole graph, fewer batches than processes, or steps that don't give each the same number.
+    """
+    size = processes.size
+    if size == 1:
+        launched = Processes.launched().size
+        if by_torchrun() and launched > 1:
+            raise ValueError(
+                f"processes: torchrun has started {launched}, and they are not connected; call "
+                "torch.distributed.init_process_group() before, or start one process"
+            )
+        return
+    if isinstance(source, WholeGraph):
+        raise ValueError(
+            f"batches: got None in a run of {size} processes, want seegera_fast.Batches (--parts), of which each "
+            "process trains on its own; to train on the whole graph, start one process"
+        )
+    if source.count is None:
+        raise ValueError(f"batches: got a loader without a length in a run of {size} processes, want one with len()")
+    if source.per_step % size:
+        raise ValueError(
+            f"per_step: got {source.per_step} in a run of {size} processes, want a multiple of {size}, so that each "
+            "takes as many batches of a step"
+        )
+    if source.count < size:
+        raise ValueError(f"batches: got {source.count} an epoch in a run of {size} processes, want one for each")
 
 
 def run_epoch(
@@ -45,38 +82,54 @@ def run_epoch(
     epoch: int,
     warmup: float,
     done: Callable[[int, int | None], None],
+    processes: Processes,
 ) -> dict[str, float]:
     """Takes the steps of an epoch and returns the loss and its terms, each computed before its step: the mean over the
     batches.
 
     Args:
         done: is called after each step, with the number of batches that are done and of all of them.
+        processes: share the batches of each step.
     """
     model.train()
-    totals: dict[str, float] = {}
-    count = 0
-    for step in source.steps(seed, epoch):
+    names = (*term_names(model.config), "loss")
+    totals, count, steps = [0.0] * len(names), 0, source.steps(seed, epoch)
+    while processes.size == 1 or count < source.count:
         optimizer.zero_grad()
-        records = _gradients(model, step, warmup)
-        for record in records:
-            if not math.isfinite(record["loss"]):
-                raise TrainingFailure(epoch, next(name for name, number in record.items() if not math.isfinite(number)))
-            totals = {name: totals.get(name, 0.0) + number for name, number in record.items()}
+        with processes.adding_gradients(model.parameters()):
+            step = next(steps, [])
+            if not step and processes.size > 1:
+                raise ValueError(f"batches: got {count} in epoch {epoch}, want {source.count}, the loader's length")
+            own = step[processes.rank :: processes.size]
+            for record in _gradients(model, own, len(step), warmup) if own else []:
+                _require_finite(epoch, record)
+                totals = [total + record[name] for total, name in zip(totals, names, strict=True)]
+        if not step:
+            break
         optimizer.step()
         count += len(step)
         done(count, source.count)
     if not count:
         raise ValueError(f"batches: got none in epoch {epoch}, want a loader that can be iterated anew in each epoch")
-    return {name: total / count for name, total in totals.items()}
+    return {name: total / count for name, total in zip(names, processes.sum(totals), strict=True)}
 
 
-def _gradients(model: SeeGera, step: Step, warmup: float) -> list[dict[str, float]]:
-    """Adds the mean of the batches' gradients to those of the weights. Returns the loss and its terms of each batch."""
+def _require_finite(epoch: int, record: dict[str, float]) -> None:
+    if not math.isfinite(record["loss"]):
+        raise TrainingFailure(epoch, next(name for name, number in record.items() if not math.isfinite(number)))
+
+
+def _gradients(model: SeeGera, step: Step, count: int, warmup: float) -> list[dict[str, float]]:
+    """Adds the batches' gradients to those of the weights. Returns the loss and its terms of each batch.
+
+    Args:
+        count: number of batches of the step in all processes, of whose gradients the step takes the mean.
+    """
     found: list[dict[str, torch.Tensor]] = []
     for make in step:
         batch = make()
         output = model(seed=batch.seed, warmup=warmup, **batch.arguments)
-        loss = output.loss if len(step) == 1 else output.loss / len(step)
+        loss = output.loss if count == 1 else output.loss / count
         loss.backward()
         found.append({**output.terms, "loss": output.loss.detach()})
         # Before the next one is made.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,10 +14,11 @@ import torch
 from .batches import Source, WholeGraph
 from .checkpoint import Checkpoint, fingerprint
 from .checkpoint_file import Best, Course, State, adam_state, restore_adam
+from .distributed import Processes
 from .graph import Graph
 from .model import SeeGera
 from .objective import term_names
-from .steps import TrainingFailure, require_finite, run_epoch
+from .steps import TrainingFailure, check_processes, require_finite, run_epoch
 from .support import arguments
 from .support.atomic import Lock
 from .support.memory import peak_memory
@@ -96,7 +97,7 @@ class Validation:
     """How the best epoch is found.
 
     Attributes:
-        score: epoch -> validation scores by name.
+        score: epoch -> validation scores by name. All processes of a run call it, and those of the first one count.
         improves: ``(scores, best)`` -> whether the scores are better than those of the best epoch so far.
         names: the names of the scores.
     """
@@ -180,15 +181,23 @@ def train(
         arguments.instance(name, value, kind, optional=True)
     seed = arguments.whole("seed", seed, least=None)
     progress = arguments.flag("progress", progress)
-    source = WholeGraph() if source is None else source
-    run = _Run(model, config, source)
-    # The checkpoint belongs to this run until its end, so that two runs don't write one file.
-    with nullcontext() if checkpoint is None else checkpoint.kept() as lock:
-        course = None
-        if checkpoint is not None:
+    source, processes = WholeGraph() if source is None else source, Processes.current()
+    with processes.together():
+        check_processes(source, processes)
+    run = _Run(model, config, source, processes)
+    with ExitStack() as stack:
+        lock = course = None
+        with processes.together():
+            # The checkpoint belongs to this run until its end, so that two runs don't write one file.
+            if checkpoint is not None and processes.first:
+                lock = stack.enter_context(checkpoint.kept())
+        if checkpoint is not None or processes.size > 1:
             facts = _identity(model, config, seed, data, {**(fields or {}), **source.facts})
+            if processes.size > 1:
+                processes.require_same({**facts, **_more_facts(model, config, checkpoint)})
             course = _course(model, config, facts, validation, source.steps_per_epoch)
-            run.resume(checkpoint.begin(course))
+        state = None if checkpoint is None else processes.broadcast(lambda: checkpoint.begin(course))
+        run.resume(state)
         if run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(run.device)
         interrupted = _train(run, seed, validation, progress, checkpoint, course, lock)
@@ -202,7 +211,7 @@ def train(
         epochs=len(run.history),
         best_epoch=run.best.epoch if run.best is not None else len(run.history),
         seconds=run.seconds,
-        peak_memory=run.peak_memory,
+        peak_memory=max((peak for peak in processes.gather(run.peak_memory) if peak is not None), default=None),
         interrupted=interrupted,
     )
 
@@ -210,8 +219,8 @@ def train(
 class _Run:
     """What changes from epoch to epoch."""
 
-    def __init__(self, model: SeeGera, config: TrainingConfig, source: Source) -> None:
-        self.model, self.config, self.source = model, config, source
+    def __init__(self, model: SeeGera, config: TrainingConfig, source: Source, processes: Processes) -> None:
+        self.model, self.config, self.source, self.processes = model, config, source, processes
         self.device = next(model.parameters()).device
         self.optimizer = torch.optim.Adam(
             model.parameters(),
@@ -225,8 +234,9 @@ class _Run:
         self._earlier_peak: int | None = None
 
     def resume(self, state: State | None) -> None:
-        """Goes on from a state; None: from the beginning."""
+        """Goes on from a state; None: from the beginning, with the weights of the first process."""
         if state is None:
+            self.processes.copy_first(self.model.parameters())
             return
         self.model.load_state_dict(state.weights)
         restore_adam(self.model, self.optimizer, state.adam)
@@ -267,7 +277,7 @@ class _Run:
         """Trains and validates for one epoch. ``done`` is told how many batches are done, and of how many."""
         epoch, begin = len(self.history) + 1, time.perf_counter()
         warmup = self.config.warmup(epoch)
-        terms = run_epoch(self.model, self.optimizer, self.source, seed, epoch, warmup, done)
+        terms = run_epoch(self.model, self.optimizer, self.source, seed, epoch, warmup, done, self.processes)
         record: dict[str, Any] = {"epoch": epoch, **terms}
         scores = self._scores(epoch, validation) if self.config.scheduled(epoch) else {}
         self.history.append({**record, **scores, "seconds": time.perf_counter() - begin})
@@ -290,7 +300,8 @@ class _Run:
     def _scores(self, epoch: int, validation: Validation | None) -> Scores:
         if validation is None:
             return {}
-        scores = validation.score(epoch)
+        found = validation.score(epoch)
+        scores = self.processes.broadcast(lambda: found)
         if set(scores) != set(validation.names):
             got, want = (", ".join(map(repr, names)) or "none" for names in (scores, validation.names))
             raise ValueError(f"validation: got scores named {got}, want those of its names, {want}")
@@ -313,28 +324,30 @@ def _train(
     course: Course | None,
     lock: Lock | None,
 ) -> bool:
-    """Runs the epochs that are left. Returns whether a signal ended them."""
-    interrupted = False
+    """Runs the epochs that are left. Returns whether a signal, to any of the processes, ended them."""
+    interrupted, processes = False, run.processes
     try:
         with (
-            stop_on_signals(active=checkpoint is not None) as stop,
-            Steps(run.config.epochs, "epoch", show=progress, done=len(run.history)) as steps,
+            stop_on_signals(active=checkpoint is not None or processes.size > 1) as stop,
+            Steps(run.config.epochs, "epoch", show=progress and processes.first, done=len(run.history)) as steps,
         ):
             # A run that was stopped after its last epoch has no epoch left.
             while not run.ended:
                 run.epoch(seed, validation, steps.within)
                 steps.advance(loss=run.history[-1]["loss"], **(run.best.scores if run.best else {}))
                 # Read once per epoch, so that the signal that ends the run is also one that writes the state.
-                interrupted = stop.requested
+                interrupted = processes.any(stop.requested)
                 if checkpoint is not None and (interrupted or run.ended or len(run.history) % checkpoint.every == 0):
                     run.require_finite_weights()
-                    checkpoint.save(run.state, course, lock)
+                    if processes.first:
+                        checkpoint.save(run.state, course, lock)
                 if interrupted:
                     break
             run.validate_last(validation)
-        return interrupted or stop.requested
+        return interrupted or processes.any(stop.requested)
     except KeyboardInterrupt:
-        if not run.history:
+        # Alone among several processes, one can't end an epoch early.
+        if not run.history or processes.size > 1:
             raise
         return True
 
@@ -373,6 +386,13 @@ def _identity(
     }
     del facts["epochs"]
     return facts
+
+
+def _more_facts(model: SeeGera, config: TrainingConfig, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """What has to be the same in all processes besides the identity of the run."""
+    trained = {f"{name} that is trained on": value for name, value in fingerprint(model.graph).items()}
+    every = None if checkpoint is None else checkpoint.every
+    return {"epochs": config.epochs, "checkpoint every": every, "torch": torch.__version__, **trained}
 
 
 def _copy_of(model: SeeGera) -> dict[str, torch.Tensor]:

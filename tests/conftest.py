@@ -27,10 +27,11 @@ pytest.register_assert_rewrite("cases", "contract", "slow", "tolerances")
 if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None:
     interpreter.replace_language_once()
 
-# Files whose tests share something that takes long to make: a build, or the results of another process.
+# Files whose tests share something that takes long to make: a build, or a process that others are forked from.
 TOGETHER = (
     "test_packaging.py",
     "test_cuda_on_cpu.py",
+    "test_distributed.py",
     "test_templates.py",
     "test_triton_blocks.py",
     "test_triton_common.py",

@@ -428,7 +428,7 @@ def calls(folder):
         ),
         "prediction.Prediction.embed": (
             model().embed,
-            {"graph": g, "seed": 3, "out": folder / "e.npy", "rows_at_once": 4, "progress": False},
+            {"graph": g, "seed": 3, "out": folder / "e.npy", "rows_at_once": 4, "progress": False, "shared": False},
         ),
         "prediction.Prediction.link_scores": (
             model().link_scores,

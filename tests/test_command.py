@@ -51,7 +51,7 @@ def one_thread():
 def plain_picture(monkeypatch):
     """Writes an empty file instead of the picture, which takes most of the time of a small run."""
     monkeypatch.setattr(
-        "seegera_fast.command.train.save_picture", lambda file, **content: file.write(content["title"].encode())
+        "seegera_fast.command.written.save_picture", lambda file, **content: file.write(content["title"].encode())
     )
 
 
@@ -630,7 +630,7 @@ def test_interrupt_after_the_training_leaves_what_was_written(
 
     out = tmp_path / "out"
     assert run("train", *own, "--epochs", 1, "--out", out, *SMALL)[0] == 0
-    monkeypatch.setattr(f"seegera_fast.command.train.{interrupted}", interrupt)
+    monkeypatch.setattr(f"seegera_fast.command.written.{interrupted}", interrupt)
     status, printed, err = run("train", *own, "--epochs", 2, "--out", out, *SMALL)
     assert status == 130
     assert "seegera-fast: interrupted after the training, before all files were made" in err

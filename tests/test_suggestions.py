@@ -474,7 +474,7 @@ def test_sure_links_are_told_apart(run, files, trained, tmp_path, monkeypatch):
         links["deviation"] = near * np.float32(1e-6)
         return {name: column[:5] for name, column in links.items()}
 
-    monkeypatch.setattr("seegera_fast.command.train.suggested_links", sure)
+    monkeypatch.setattr("seegera_fast.command.written.suggested_links", sure)
     printed = run("train", *files, "--epochs", 1, "--out", "out", *SMALL)[1]
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     for text in ("0.999997", "0.999995", "0.999989", "0.999987", "0.999974"):
@@ -499,7 +499,7 @@ def test_lines_stay_on_the_drawing():
 
 
 def test_a_large_graph_gets_no_links(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("seegera_fast.command.train.MOST_NODES", 5)
+    monkeypatch.setattr("seegera_fast.command.written.MOST_NODES", 5)
     (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,d\nd,e\ne,f\nf,a\n")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "links.csv").write_text("of an earlier run")

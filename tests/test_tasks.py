@@ -761,11 +761,11 @@ def test_an_interrupt_hands_back_the_best_so_far(task, monkeypatch):
     original = getattr(SeeGera, method)
     calls = []
 
-    def interrupted(self, *arguments):
+    def interrupted(self, *arguments, **options):
         calls.append(arguments)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return original(self, *arguments)
+        return original(self, *arguments, **options)
 
     monkeypatch.setattr(SeeGera, method, interrupted)
     every = {"evaluate_every": 1, "classifier_epochs": 5} if task == "node_classification" else {}

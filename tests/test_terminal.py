@@ -51,7 +51,7 @@ def one_thread():
 @pytest.fixture
 def plain_picture(monkeypatch):
     """Writes an empty file instead of the picture, which takes most of the time of a small run."""
-    monkeypatch.setattr("seegera_fast.command.train.save_picture", lambda file, **content: None)
+    monkeypatch.setattr("seegera_fast.command.written.save_picture", lambda file, **content: None)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def home(tmp_path, monkeypatch):
     assert list((tmp_path / "work").iterdir()) == []
 
 
-WITHOUT_PICTURE = "import seegera_fast.command.train as t; t.save_picture = lambda file, **content: None"
+WITHOUT_PICTURE = "import seegera_fast.command.written as t; t.save_picture = lambda file, **content: None"
 
 
 def in_process(*argv, code=WITHOUT_PICTURE, **options):

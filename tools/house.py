@@ -44,6 +44,7 @@ LAYERS = (
         "sampling",
         "row_ranges",
         "costs",
+        "distributed",
     ),
     ("support", "version"),
 )

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ..distributed import Processes, ProcessLost, rank_of_error
 from ..support.atomic import InUse
 from ..support.hints import nearest, one_line
 from ..support.screen import OutputLost, screens
@@ -18,14 +19,15 @@ from .embed import add_embed
 from .experiments import add_reproduce, add_sweep
 from .import_table import add_import
 from .info import add_info
-from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, IN_USE, INTERRUPTED, PROGRAM, UNWRITTEN, Parser
+from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, IN_USE, INTERRUPTED, LOST, PROGRAM, UNWRITTEN, Parser
+from .processes import require_shared
 from .suggestions import add_complete, add_links
 from .train import add_train
 
 DESCRIPTION = """\
 Trains SeeGera, a semi-implicit variational auto-encoder, on a graph with node features, and embeds its nodes."""
 # The exit status of an error, by its kind; BAD_INPUT for any other.
-STATUSES = {TrainingFailure: FAILED_TRAINING, InUse: IN_USE, OutputLost: UNWRITTEN}
+STATUSES = {TrainingFailure: FAILED_TRAINING, InUse: IN_USE, OutputLost: UNWRITTEN, ProcessLost: LOST}
 # The subcommands, in the order in which --help lists them.
 COMMANDS = {
     "train": add_train,
@@ -67,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             try:
                 options = _parse(given)
+                require_shared(given[0])
                 return options.run(options)
             finally:
                 # Flushed here, because at Python's exit nothing would catch the error of a full disk or a closed pipe.
@@ -80,8 +83,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (OSError, ImportError, TypeError, ValueError, OverflowError, RuntimeError, MemoryError) as error:
             if "--debug" in given:
                 traceback.print_exc()
-            print(f"{PROGRAM}: error: {_one_line(error)}", file=sys.stderr)
+            _print_error(error)
             return STATUSES.get(type(error), BAD_INPUT)
+
+
+def _print_error(error: Exception) -> None:
+    """Prints the line of an error. One that all processes of a run have raised is printed by the first of them."""
+    own, found = Processes.launched().rank, rank_of_error(error)
+    if own and found is not None:
+        return
+    rank = own if found is None else found
+    print(f"{PROGRAM}: error: {f'process {rank}: ' if rank else ''}{_one_line(error)}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, *origin: Any, **options: Any) -> None:

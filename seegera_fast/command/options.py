@@ -14,6 +14,7 @@ import torch
 
 from .. import backends, datasets
 from ..batches import Batches
+from ..distributed import Processes
 from ..experiments.protocols import SPLIT_ARGUMENTS
 from ..graph import Graph
 from ..partition import METHODS
@@ -25,7 +26,7 @@ from .table_options import TABLE_OPTIONS, add_table_options, given_table_options
 
 PROGRAM = "seegera-fast"
 # Exit statuses.
-BAD_INPUT, FAILED_TRAINING, UNFINISHED, IN_USE, UNWRITTEN, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 5, 6, 130, 141
+BAD_INPUT, FAILED_TRAINING, UNFINISHED, IN_USE, UNWRITTEN, LOST, INTERRUPTED, BROKEN_PIPE = 2, 3, 4, 5, 6, 7, 130, 141
 
 # The options that set a field of a run, by the field's name.
 OPTION_OF_FIELD = {
@@ -46,7 +47,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{PROGRAM}: error: {message}\n")
+        # Several processes of torchrun have the same options.
+        self.exit(BAD_INPUT, f"{PROGRAM}: error: {message}\n" if Processes.launched().first else None)
 
     def check_options(self, given: Iterable[str]) -> None:
         """Refuses an unknown option, naming similar ones, before a missing option is reported."""

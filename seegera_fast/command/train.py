@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
-from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import tasks
+from ..batches import Batches
 from ..checkpoint import Checkpoint
+from ..distributed import Processes
 from ..environment import machine, versions
 from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
-from ..support.hints import one_line, shown_name
-from ..support.plots import draw_nodes, save_picture
-from ..support.progress import phase
-from ..support.report import json_text, readable_bytes, readable_seconds, table
+from ..support.hints import shown_name
+from ..support.report import readable_bytes, readable_seconds, table
 from ..tables import name_of_table
 from ..tasks import presets
 from ..tasks.common import normalized
@@ -48,28 +47,11 @@ from .options import (
     say,
     sizes,
 )
-from .output import (
-    CHECKPOINT,
-    EMBEDDING,
-    EMBEDDING_TABLE,
-    FILES,
-    LINKS,
-    MODEL,
-    PICTURE,
-    REPORT,
-    RESULTS,
-    OutputFolder,
-    Writer,
-    embedding_table,
-    write_array,
-    write_table,
-)
-from .report_page import report_page
-from .suggestions import printed, suggested_links
+from .output import CHECKPOINT, FILES, LINKS, OutputFolder
+from .processes import processes_of
+from .suggestions import printed
 from .table_options import given_table_options
-
-# So many links of the whole graph are suggested, of graphs of so many nodes at most: a minute on two cores.
-SUGGESTED, MOST_NODES = 100, 50_000
+from .written import print_files, write_links, write_model, write_pages
 
 EXAMPLES = """\
 examples:
@@ -82,6 +64,8 @@ examples:
       your own graph. web.csv has a line "3,17" for each edge (nodes count from 0)
   seegera-fast train --data physics --parts 64 --parts-per-batch 4
       on 4 of 64 parts of the graph at a time, with less memory
+  torchrun --nproc-per-node 4 -m seegera_fast train --data physics --parts 64 --parts-per-batch 4
+      in four processes, each of which trains on batches of its own
   seegera-fast train --data cora --set embedding_dim=64 --set negatives=edges --set patience=none
       --set reaches every field of SeeGeraConfig, TrainingConfig and the task
 
@@ -101,7 +85,7 @@ the others as they are made:
 exit status:
   0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 5 another run is using --out, 6 the
   files could not be written to --out: they are in another folder, which is named; or standard output
-  could not be written, 130 interrupted: Ctrl-C, SIGTERM,
+  could not be written, 7 another process of the run has ended or does not answer, 130 interrupted: Ctrl-C, SIGTERM,
   SIGHUP, SIGUSR1 or SIGUSR2 end the run after the epoch, what was trained is scored and written, and marked
   "interrupted" in results.json; Ctrl-C once more ends the epoch too, and after the training what is left to do
 """
@@ -185,118 +169,94 @@ def _purpose(task: Task) -> str:
 
 
 def _train(options: argparse.Namespace) -> int:
+    with ExitStack() as stack, chosen_backend(options), processes_of(options) as processes:
+        with processes.together():
+            plan = _plan(options)
+            # One process writes. A data set is downloaded by that one, before the others read it.
+            folder = stack.enter_context(OutputFolder(plan.out)) if processes.first else None
+            graph = read_chosen_graph(options, options.weighted) if processes.first or not options.data else None
+        with processes.together():
+            graph = read_chosen_graph(options, options.weighted) if graph is None else graph
+        result, embedding = _trained(options, plan, graph)
+        # The others wait, since torchrun ends all processes once the first of them has ended with a failure.
+        return processes.broadcast(lambda: _written(options, plan, folder, graph, result, embedding))
+
+
+class Plan(NamedTuple):
+    """What a run is to do, by its options, before anything is read."""
+
+    name: str
+    out: Path
+    checkpoint: Checkpoint
+    batches: Batches | None
+    fields: dict[str, Any]
+
+
+def _plan(options: argparse.Namespace) -> Plan:
     check_graph_options(options)
-    task = EVERY_TASK[options.task]
     if options.preset is not None:
-        presets.check("preset", options.preset, presets.names(task.name))
+        presets.check("preset", options.preset, presets.names(EVERY_TASK[options.task].name))
     name = options.data or (name_of_table(options.edges) if options.edges else options.graph.name)
-    shown = shown_name(name)
     fields, batches = _run_fields(options), chosen_batches(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     require_apart(options, [out / entry for entry in FILES])
-    with OutputFolder(out) as folder, chosen_backend(options):
-        graph = read_chosen_graph(options, options.weighted)
-        say(options, f"{shown}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}")
-        checkpoint = Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume)
-        _say_what_becomes_of(checkpoint, options)
-        result = getattr(tasks, task.name)(
-            graph,
-            options.preset,
-            options.variant,
-            options.seed,
-            progress=not options.quiet,
-            checkpoint=checkpoint,
-            batches=batches,
-            **fields,
-        )
-        whole = normalized(graph, result.fields["normalize_features"])
-        embedding = result.model.embed(whole).cpu().numpy()
-        content = _results(options, graph, name, result)
-        _write_model(folder, graph, result, embedding, content)
-        heading = f"SeeGera {options.variant} on {shown}: {task.title}, seed {options.seed}"
-        links, ended = None, result.interrupted
-        try:
-            links = _write_links(folder, options, whole, result)
-            _write_pages(folder, options, heading, graph, result, embedding, links, content)
-        except KeyboardInterrupt:
-            print(f"{PROGRAM}: interrupted after the training, before all files were made", file=sys.stderr)
-            ended = True
+    return Plan(name, out, Checkpoint(out / CHECKPOINT, options.checkpoint_every, options.resume), batches, fields)
+
+
+def _trained(options: argparse.Namespace, plan: Plan, graph: Graph) -> tuple[TaskResult, np.ndarray]:
+    """Trains, in all processes. Returns the result and the embedding of the whole graph."""
+    task = EVERY_TASK[options.task]
+    shared = "" if Processes.current().size == 1 else f", in {Processes.current().size} processes"
+    say(
+        options,
+        f"{shown_name(plan.name)}: {sizes(graph)}; {task.title}, {options.variant}, on {options.device}{shared}",
+    )
+    _say_what_becomes_of(plan.checkpoint, options)
+    result = getattr(tasks, task.name)(
+        graph,
+        options.preset,
+        options.variant,
+        options.seed,
+        progress=not options.quiet,
+        checkpoint=plan.checkpoint,
+        batches=plan.batches,
+        **plan.fields,
+    )
+    whole = normalized(graph, result.fields["normalize_features"])
+    return result, result.model.embed(whole, shared=True).cpu().numpy()
+
+
+def _written(
+    options: argparse.Namespace,
+    plan: Plan,
+    folder: OutputFolder,
+    graph: Graph,
+    result: TaskResult,
+    embedding: np.ndarray,
+) -> int:
+    """Writes and prints what was found. Returns the exit status."""
+    content = _results(options, graph, plan.name, result)
+    write_model(folder, graph, result, embedding, content)
+    title = EVERY_TASK[options.task].title
+    heading = f"SeeGera {options.variant} on {shown_name(plan.name)}: {title}, seed {options.seed}"
+    links, ended = None, result.interrupted
+    try:
+        links = write_links(folder, options, normalized(graph, result.fields["normalize_features"]), result)
+        write_pages(folder, options, heading, graph, result, embedding, links, content)
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: interrupted after the training, before all files were made", file=sys.stderr)
+        ended = True
     print(heading)
     print(_train_table(content["scores"], result))
     if links is not None:
         plain = "; their probabilities are not calibrated" if result.model.calibration is None else ""
         print(f"most probable new links, of {len(links['node'])} in {LINKS}{plain}:\n{printed(links)}")
-    _print_files(folder)
-    if result.interrupted and Path(checkpoint.path).exists():
+    print_files(folder)
+    if result.interrupted and Path(plan.checkpoint.path).exists():
         say(options, "the same command with --resume goes on")
     if folder.refused:
         return UNWRITTEN
     return INTERRUPTED if ended else 0
-
-
-def _write_model(
-    folder: OutputFolder, graph: Graph, result: TaskResult, embedding: np.ndarray, content: Mapping[str, Any]
-) -> None:
-    """Writes what a training is run for. What follows may take minutes, in which a batch system may end the process."""
-    files: dict[str, Writer] = {MODEL: result.model.save, EMBEDDING: lambda file: write_array(file, embedding)}
-    if graph.nodes is not None:
-        files[EMBEDDING_TABLE] = lambda file: write_table(file, embedding_table(graph, embedding), ".csv")
-    # The last one to be written is the first one to get its name: without it the earlier files stay.
-    files[RESULTS] = lambda file: file.write(json_text(content).encode())
-    folder.write(files, instead_of=[LINKS, PICTURE, REPORT, *{EMBEDDING_TABLE} - {*files}])
-
-
-def _write_links(
-    folder: OutputFolder, options: argparse.Namespace, graph: Graph, result: TaskResult
-) -> dict[str, np.ndarray] | None:
-    """Writes and returns the most probable links of the whole graph; None: it is too large, or has none."""
-    missing = graph.num_nodes * (graph.num_nodes - 1) // 2 - graph.num_edges
-    if graph.num_nodes > MOST_NODES or not missing:
-        return None
-    with phase("looking for links", show=not options.quiet):
-        k = min(SUGGESTED, missing)
-        links = suggested_links(result.model, graph, k, per_node=False, bipartite=options.sides is not None)
-    folder.write({LINKS: lambda file: write_table(file, links, ".csv")})
-    return links
-
-
-def _write_pages(
-    folder: OutputFolder,
-    options: argparse.Namespace,
-    heading: str,
-    graph: Graph,
-    result: TaskResult,
-    embedding: np.ndarray,
-    links: Mapping[str, np.ndarray] | None,
-    content: Mapping[str, Any],
-) -> None:
-    """Writes what is looked at: the picture and the page."""
-    say(options, "drawing the picture")
-    task, drawing, picture = EVERY_TASK[options.task], draw_nodes(embedding), io.BytesIO()
-    save_picture(
-        picture,
-        title=heading,
-        scores=_score_line(content["scores"], result),
-        history=result.history,
-        titles={f"valid_{score.name}": score.title for score in task.scores},
-        best_epoch=result.best_epoch,
-        drawing=drawing,
-        labels=None if graph.labels is None else graph.labels.cpu().numpy(),
-        classes=graph.classes,
-    )
-    page = report_page(heading, task, graph, result, drawing, links, content)
-    folder.write({PICTURE: lambda file: file.write(picture.getvalue()), REPORT: lambda file: file.write(page.encode())})
-
-
-def _print_files(folder: OutputFolder) -> None:
-    """Says where the files are, and on stderr why some are somewhere else."""
-    elsewhere = {name for _, names, _ in folder.refused for name in names}
-    names = [name for name in FILES if name in folder.written and name not in elsewhere]
-    if names:
-        print(one_line(f"files in {folder.path}: {', '.join(names)}"))
-    for error, names, instead in folder.refused:
-        where = "no other folder could take" if instead is None else f"{instead} has instead"
-        print(one_line(f"{PROGRAM}: error: {error}; {where}: {', '.join(names)}"), file=sys.stderr)
 
 
 def _say_what_becomes_of(checkpoint: Checkpoint, options: argparse.Namespace) -> None:
@@ -352,7 +312,11 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
             "class_names": graph.classes,
         },
         "configuration": result.fields,
-        "machine": {**machine(options.device), "backend": options.backend or "auto"},
+        "machine": {
+            **machine(options.device),
+            "backend": options.backend or "auto",
+            "processes": Processes.current().size,
+        },
         "versions": versions(),
         "history": result.history,
     }
@@ -368,17 +332,6 @@ def _probabilities(result: TaskResult) -> dict[str, Any]:
         "calibration": None if calibration is None else asdict(calibration),
         "reliability": {name: curve._asdict() for name, curve in result.reliability.items()},
     }
-
-
-def _score_line(scores: dict[str, dict[str, float | None]], result: TaskResult) -> str:
-    parts = [
-        f"{part} " + ", ".join(f"{SCORES[key].title} {value:.4f}" for key, value in values.items())
-        for part, values in scores.items()
-        if values and None not in values.values()
-    ]
-    if result.interrupted:
-        parts.append(f"interrupted after epoch {result.epochs}")
-    return "; ".join(parts)
 
 
 def _train_table(scores: dict[str, dict[str, float | None]], result: TaskResult) -> str:

@@ -25,6 +25,11 @@ class Unwritable(OSError):
         reason = cause if isinstance(cause, str) else cause.strerror or str(cause)
         super().__init__(f"{name} can't be written: {reason}")
         self.errno = None if isinstance(cause, str) else cause.errno
+        self._given = f"{name}", cause
+
+    def __reduce__(self) -> tuple[type[Unwritable], tuple[str, OSError | str]]:
+        # Pickled for the other processes of a run, which raise it too.
+        return type(self), self._given
 
 
 class InUse(OSError):

@@ -122,5 +122,6 @@ TASK = Task(
     split=_split,
     score=_score,
     result=AttributeInferenceResult,
+    embeds=False,
     needs_features=True,
 )

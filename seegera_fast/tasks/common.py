@@ -11,6 +11,7 @@ from .. import checks
 from ..batches import Batches, check_batches, source_of
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
+from ..distributed import Processes
 from ..graph import Graph, check_graph
 from ..model import SeeGera
 from ..support.hints import nearest
@@ -69,12 +70,15 @@ def run(
     seed, progress = checks.whole("seed", seed, least=None), checks.flag("progress", progress)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint: got {checks.shown(checkpoint)}, want a seegera_fast.Checkpoint")
-    settings = resolve(task, graph, preset, variant, given, arguments=arguments)
-    check_batches(batches, settings.model)
-    whole = graph
-    graph = normalized(graph, settings.task["normalize_features"])
-    with phase("splitting the graph", show=progress):
-        held_out = task.split(graph, seed, **arguments)
+    processes = Processes.current()
+    progress = progress and processes.first
+    with processes.together():
+        settings = resolve(task, graph, preset, variant, given, arguments=arguments)
+        check_batches(batches, settings.model)
+        whole = graph
+        graph = normalized(graph, settings.task["normalize_features"])
+        with phase("splitting the graph", show=progress):
+            held_out = task.split(graph, seed, **arguments)
     cutting = phase("cutting the graph into parts", show=progress) if isinstance(batches, Batches) else nullcontext()
     with cutting:
         # Of a loader, only what names its nodes has the links and features that are trained on.
@@ -83,17 +87,22 @@ def run(
     model.normalize_features = settings.task["normalize_features"]
 
     def scored(epoch: int) -> Scored:
-        return Scored(model, graph, held_out.split, seed, settings.config, epoch)
+        # In all processes, which share the rows. What follows from the embedding is computed in the first one.
+        embedding = model.embed(shared=True) if task.embeds else None
+        return Scored(model, graph, held_out.split, seed, settings.config, epoch, embedding)
 
-    def scores(epoch: int, *parts: str) -> Scores:
-        found = task.score(scored(epoch), parts)
-        prefix = {"valid": "valid_", "test": ""}
-        return {f"{prefix[part]}{name}": value for part in parts for name, value in found[part].items()}
+    def scores(found: Scored, *parts: str) -> Scores:
+        prefix, by_part = {"valid": "valid_", "test": ""}, task.score(found, parts)
+        return {f"{prefix[part]}{name}": value for part in parts for name, value in by_part[part].items()}
+
+    def valid_scores(epoch: int) -> Scores:
+        found = scored(epoch)
+        return processes.broadcast(lambda: scores(found, "valid"))
 
     validation = None
     if held_out.validates:
         names = tuple(f"valid_{score.name}" for score in task.scores)
-        validation = Validation(lambda epoch: scores(epoch, "valid"), task.improves, names)
+        validation = Validation(valid_scores, task.improves, names)
     run_fields = settings.all(task=task.name, seed=seed, **held_out.arguments, **source.facts)
     training = train(
         model,
@@ -108,7 +117,9 @@ def run(
     )
     with phase("scoring", show=progress):
         # Weights and seed are those of the best epoch, so its validation scores come out again.
-        final = {**scores(training.best_epoch, "valid", "test"), **task.finish(scored(training.best_epoch))}
+        best = scored(training.best_epoch)
+        final = processes.broadcast(lambda: {**scores(best, "valid", "test"), **task.finish(best)})
+        model.calibration = processes.broadcast(lambda: model.calibration)
     return task.result(
         **{entry.name: getattr(training, entry.name) for entry in fields(Training)},
         model=model,

@@ -83,5 +83,6 @@ TASK = Task(
     split=_split,
     score=_score,
     result=EmbedResult,
+    embeds=False,
     like="link_prediction",
 )

@@ -126,7 +126,7 @@ def _split(graph: Graph, seed: int, valid: float, test: float, sides: str | None
 
 
 def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:
-    embedding = scored.model.embed()
+    embedding = scored.embedding
     require_finite(scored.epoch, "the embeddings", embedding)
     found = {}
     for part in parts:
@@ -137,7 +137,7 @@ def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float 
 
 def _finish(scored: Scored) -> dict[str, Any]:
     """Calibrates the model on the validation part, and scores ranking and probabilities on the test part."""
-    embedding, split = scored.model.embed(), scored.split
+    embedding, split = scored.embedding, scored.split
     valid, test = (
         [pair_products(embedding, getattr(split, f"{part}_{kind}")) for kind in ("pos", "neg")]
         for part in ("valid", "test")

@@ -113,7 +113,7 @@ def _split(
 
 
 def _score(scored: Scored, parts: Collection[str]) -> dict[str, dict[str, float | None]]:
-    embedding, known = scored.model.embed(), scored.graph.labels
+    embedding, known = scored.embedding, scored.graph.labels
     require_finite(scored.epoch, "the embeddings", embedding)
     # Labels may be any numbers, so classes are numbered from 0. A negative label means unknown and is no class.
     labels = torch.searchsorted(known[known >= 0].unique(), known).to(embedding.device)

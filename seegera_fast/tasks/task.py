@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
+
 from ..graph import Graph
 from ..model import SeeGera
 from ..training import Scores, Training
@@ -52,6 +54,7 @@ class Scored(NamedTuple):
         seed: seed of the run.
         config: what :attr:`Task.configure` returned for the task's fields.
         epoch: the epoch, for error messages.
+        embedding: the mean embeddings of the nodes, ``[n, d]``; None: :attr:`Task.embeds` is False.
     """
 
     model: SeeGera
@@ -60,6 +63,7 @@ class Scored(NamedTuple):
     seed: int
     config: Any
     epoch: int
+    embedding: torch.Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,7 @@ class Task:
         fields: the fields that only this task has, and their defaults.
         training: defaults of TrainingConfig that differ for this task.
         configure: checks these fields and converts them to what ``score`` needs. By default they are not converted.
+        embeds: whether the scores follow from the embeddings of the nodes, which several processes compute together.
         needs_features: whether the task predicts features. If it does, a model without a feature side is refused, and
             so are the methods that model links only.
         like: name of the task whose presets hold for this one too, beside its own; "": no other's.
@@ -125,6 +130,7 @@ class Task:
     fields: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     configure: Callable[[Mapping[str, Any]], Any] = dict
+    embeds: bool = True
     needs_features: bool = False
     like: str = ""
 
