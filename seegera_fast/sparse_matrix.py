@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from .compressed import row_sums, transposed
 from .convert import check_fits, edges_to_coo, simple
 from .entries import checked_structure, to_csr
 from .sampling import NonEdges
@@ -16,7 +17,6 @@ from .support.arguments import FLOATING, choice, flag, shown, text, vector, whol
 from .support.arguments import device as checked_device
 from .support.arguments import dtype as checked_dtype
 from .support.kept import Keeping, kept, lasting
-from .transposition import transposed
 
 # The dtypes of a matrix's vectors. The definitions take values of 16 bits, too.
 INDEX, VALUES = (torch.int64,), (*FLOATING, torch.float16, torch.bfloat16)
@@ -436,8 +436,3 @@ def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *
         symmetric=hollow,
         hollow=hollow,
     )
-
-
-def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """``[rows]``: the sums of the rows, added in the order of the entries on every device."""
-    return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)

@@ -35,7 +35,7 @@ LAYERS = (
     (
         "sparse_matrix",
         "propagation",
-        "transposition",
+        "compressed",
         "convert",
         "entries",
         "seeds",

@@ -31,7 +31,7 @@ def find(ordered, count, steps, column, inside):
     """The rank of each column among the ordered nodes, and whether it is one of them."""
     low = tl.zeros_like(column).to(tl.int32)
     high = low + count
-    for _ in range(0, steps):
+    for _ in range(steps):
         middle = (low + high) // 2
         open_ = inside & (low < high)
         below = open_ & (tl.load(ordered + middle, mask=open_, other=0) < column)

@@ -1,4 +1,4 @@
-"""The structure of the transpose of a sparse matrix, in time proportional to the entries."""
+"""Matrices in compressed rows: the structure of the transpose, in time proportional to the entries, and sums."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def transposed(
     row = torch.repeat_interleave(torch.arange(shape[0], device=col.device), rowptr.diff(), output_size=col.shape[0])
     order = torch.argsort(col, stable=True)
     return counts.cumsum(0), row[order], order
+
+
+def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """``[rows]``: the sums of the rows, added in the order of the entries on every device."""
+    return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)
