@@ -9,8 +9,9 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .compressed import row_sums, transposed
-from .convert import check_fits, edges_to_coo, simple
+from .compressed import row_sums, rows_of, transposed
+from .convert import check_fits, edges_to_coo
+from .edge_keys import symmetric_pattern
 from .entries import checked_structure, to_csr
 from .sampling import NonEdges
 from .support.arguments import FLOATING, choice, flag, shown, text, vector, whole
@@ -107,8 +108,7 @@ class SparseMatrix(Keeping):
     @kept
     def row(self) -> torch.Tensor:
         """int64 ``[nnz]``: the row of each entry."""
-        rows = torch.arange(self.shape[0], device=self.device)
-        return torch.repeat_interleave(rows, self.rowptr.diff(), output_size=self.nnz)
+        return rows_of(self.rowptr, self.nnz)
 
     @property
     def order(self) -> torch.Tensor:
@@ -196,8 +196,10 @@ class SparseMatrix(Keeping):
     @kept
     def above(self) -> torch.Tensor:
         """int64 ``[m, 2]``: row and column of the entries above the diagonal, in ascending order."""
-        entry = (self.row < self.col).nonzero().flatten()
-        return torch.stack([self.row.index_select(0, entry), self.col.index_select(0, entry)], dim=1)
+        # The property would keep the rows, which a graph that is only split does not need.
+        row = rows_of(self.rowptr, self.nnz)
+        entry = (row < self.col).nonzero().flatten()
+        return torch.stack([row.index_select(0, entry), self.col.index_select(0, entry)], dim=1)
 
     @kept
     def non_edges(self) -> NonEdges:
@@ -415,10 +417,14 @@ class SparseMatrix(Keeping):
         checked_dtype("dtype", dtype)
         device = edge_index.device if isinstance(edge_index, torch.Tensor) else None
         # No warning for a list of edges in one direction, unlike in Graph: the result is the same as for both.
-        csr = simple(edges_to_coo(edge_index, num_nodes), weighted=False)
-        csr = csr.maximum(csr.T).tocsr()
-        csr.sort_indices()
-        return matrix_of_csr(csr, "edge_index", dtype, hollow=True).to(device=device)
+        coo = edges_to_coo(edge_index, num_nodes, merge=False)
+        return adjacency_of(*symmetric_pattern(coo.row, coo.col, coo.shape[0])[:2], dtype).to(device=device)
+
+
+def adjacency_of(rowptr: np.ndarray, col: np.ndarray, dtype: torch.dtype) -> SparseMatrix:
+    """The adjacency of an undirected graph without self-loops, from int64 ``[n + 1]`` and ``[nnz]``."""
+    parts = torch.from_numpy(rowptr), torch.from_numpy(col), torch.ones(col.size, dtype=dtype)
+    return SparseMatrix(*parts, (rowptr.size - 1,) * 2, symmetric=True, hollow=True)
 
 
 def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, hollow: bool = False) -> SparseMatrix:
