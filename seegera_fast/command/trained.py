@@ -70,7 +70,7 @@ def read_trained(options: argparse.Namespace) -> tuple[SeeGera, Graph]:
     weighted = options.weighted or (not options.data and training.weighted)
     graph = normalized(read_chosen_graph(options, weighted), normalize)
     model = SeeGera.load(options.model, graph)
-    parts = [sizes(graph), *["edges weighted"] * weighted, *["features normalised"] * normalize]
+    parts = [sizes(graph), *["edges weighted"] * (graph.weights is not None), *["features normalised"] * normalize]
     say(options, "; ".join([*parts, f"on {options.device}"]))
     return model, graph
 
