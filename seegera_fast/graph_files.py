@@ -144,6 +144,7 @@ def write_nodes(writer: FolderWriter, graph: Any, entries: int) -> None:
         "classes": None if graph.classes is None else len(graph.classes),
         "masks": list(graph.masks),
         "unlabelled": graph.unlabelled,
+        "data_set": graph.data_set,
         "layout": graph.features.layout,
     }
     writer.finish(KIND, facts)
@@ -189,6 +190,7 @@ def _graph_of(cls: type[Made], found: ArrayFolder) -> Made:
     graph: Any = cls.__new__(cls)
     graph.folder = found
     graph.name, graph.unlabelled = facts.text("name"), _optional_text(facts, "unlabelled")
+    graph.data_set = _optional_text(facts, "data_set")
     graph.adjacency = matrix("", nodes, sizes["entries"], True)
     graph._weights = tensor("weights", dtype, sizes["entries"]) if "weights" in found else None
     graph.features = matrix("features_", sizes["features"], sizes["feature_entries"], False)

@@ -152,6 +152,12 @@ class SparseMatrix(Keeping):
         scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
         return self.with_values(self.values * scale.index_select(0, self.row))
 
+    @kept
+    def has_unit_rows(self) -> bool:
+        """Whether the absolute values of each row have the sum 1, or the row is empty. The device is read once."""
+        sums = row_sums(self.rowptr, self.values.abs())
+        return bool(((sums == 0) | ((sums - 1).abs() < 1e-3)).all())
+
     @property
     def layout(self) -> str:
         """How a backend with both layouts computes with the matrix: "sparse", "dense" or "auto".

@@ -105,11 +105,12 @@ def test_it_comes_back(graph, verify, tmp_path):
 
 def test_what_few_graphs_have_comes_back(tmp_path):
     part = cases.graph("random", "counts").subgraph([5, 2, 3, 11])
-    part.parts = torch.tensor([1, 0, 1, 0])
+    part.parts, part.data_set = torch.tensor([1, 0, 1, 0]), "cora"
     part.save(tmp_path / "graph")
     opened = sf.Graph.open(tmp_path / "graph", verify=True)
     assert opened.node_numbers.tolist() == [5, 2, 3, 11]
     assert opened.parts.tolist() == [1, 0, 1, 0]
+    assert opened.data_set == "cora"
     write(tmp_path / "graph", parts=[1, -1, 0, 0])
     with pytest.raises(ValueError, match=r"parts\.npy: got -1, want numbers from 0"):
         sf.Graph.open(tmp_path / "graph", verify=True)
