@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .entries import MOST_ROWS
+from .edge_keys import distinct, symmetric_pattern
+from .entries import MOST_ROWS, OwnCoo
 from .support.arguments import FLOATING as FLOATING
 from .support.arguments import array, dense, whole
 
@@ -39,14 +40,15 @@ def check_fits(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype) -> N
 
 
 def edges_to_coo(
-    edge_index: Any, num_nodes: int | None, edge_weight: Any = None, features: Any = None
-) -> scipy.sparse.coo_matrix:
+    edge_index: Any, num_nodes: int | None, edge_weight: Any = None, features: Any = None, *, merge: bool = True
+) -> OwnCoo:
     """Checks ``edge_index`` ``[2, E]`` and converts it to an adjacency with the entries that it lists.
 
     Args:
         num_nodes: None: the number of rows of the features, or without features the largest node number plus one.
         edge_weight: ``[E]``; None: all 1.
         features: a matrix with a row per node, or None.
+        merge: False: an edge without weights that is listed several times may stay so.
     """
     index = array("edge_index", edge_index)
     if index.ndim != 2 or index.shape[0] != 2:
@@ -63,16 +65,17 @@ def edges_to_coo(
         num_nodes = highest + 1 if features is None else num_rows(features)
     else:
         num_nodes = whole("num_nodes", num_nodes, least=1, most=MOST_ROWS)
-    outside = (index < 0) | (index >= num_nodes)
-    if outside.any():
+    if index.size and (index.min() < 0 or index.max() >= num_nodes):
+        outside = index[(index < 0) | (index >= num_nodes)]
         raise ValueError(
-            f"edge_index: got node {index[outside][0]}, want numbers from 0 to {num_nodes - 1} "
-            f"(num_nodes is {num_nodes})"
+            f"edge_index: got node {outside[0]}, want numbers from 0 to {num_nodes - 1} (num_nodes is {num_nodes})"
         )
-    index = index.astype(np.int64)
-    if edge_weight is None:
-        weight = np.ones(index.shape[1])
-    else:
+    index = index.astype(np.int64, copy=False)
+    if edge_weight is None and not merge:
+        ones = np.broadcast_to(1.0, index.shape[1])
+        return OwnCoo((ones, (index[0], index[1])), shape=(num_nodes, num_nodes))
+    weight = np.ones(index.shape[1])
+    if edge_weight is not None:
         weight = edge_weights("edge_weight", edge_weight, index.shape[1])
     return matrix_of_edges(*index, weight, num_nodes)
 
@@ -92,18 +95,19 @@ def edge_weights(name: str, weights: Any, num_edges: int) -> np.ndarray:
     return weight
 
 
-def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> scipy.sparse.coo_matrix:
+def matrix_of_edges(row: np.ndarray, col: np.ndarray, weight: np.ndarray, num_nodes: int) -> OwnCoo:
     """The adjacency of a list of edges. An edge that is listed several times gets the largest of its weights."""
+    shape = (num_nodes, num_nodes)
     if not weight.size or (weight == weight[0]).all():
-        matrix = scipy.sparse.coo_matrix((weight, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
+        matrix = scipy.sparse.coo_matrix((weight, (row, col)), shape=shape).tocsr()
         matrix.data[:] = weight[:1]
-        return matrix.tocoo()
+        return OwnCoo(matrix)
     key = row * num_nodes + col
     order = np.lexsort((weight, key))
     last = np.ones(order.shape[0], bool)
     last[:-1] = np.diff(key[order]) != 0
     chosen = order[last]
-    return scipy.sparse.coo_matrix((weight[chosen], (row[chosen], col[chosen])), shape=(num_nodes, num_nodes))
+    return OwnCoo((weight[chosen], (row[chosen], col[chosen])), shape=shape)
 
 
 def is_far_beyond(node: int, num_edges: int) -> bool:
@@ -115,48 +119,64 @@ def is_far_beyond(node: int, num_edges: int) -> bool:
     return node > min(max(MANY_NODES, NODES_PER_EDGE * num_edges), MOST_ROWS - 1)
 
 
-def simple(coo: scipy.sparse.coo_matrix, weighted: bool) -> scipy.sparse.csr_matrix:
-    """Removes self-loops and adds up duplicates. Without ``weighted`` all weights become 1, also those of 0."""
-    used = coo.row != coo.col
-    if weighted:
-        used &= coo.data != 0
-    row, col, data = coo.row[used], coo.col[used], coo.data[used]
-    if not weighted and data.size and (data != 1).any():
-        zeros = int((data == 0).sum())
-        if zeros:
-            warn_outside(
-                f"adjacency: got stored entries of weight 0, which count as edges: {zeros}; weighted=True drops them"
-            )
-        if ((data != 0) & (data != 1)).any():
-            warn_outside("adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them")
-        data = np.ones_like(data)
-    csr = scipy.sparse.csr_matrix((data, (row.astype(np.int64), col.astype(np.int64))), shape=coo.shape)
+def undirected(coo: scipy.sparse.coo_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """The row pointers and columns of the undirected graph with the edges that a matrix stores, without self-loops.
+
+    Warns if the matrix is that of a directed graph, or if it has weights, which are ignored.
+    """
+    if (coo.data != 1).any():
+        data = coo.data[coo.row != coo.col]
+        warn_of_ignored_weights(int((data == 0).sum()), int(((data != 0) & (data != 1)).sum()))
+    rowptr, col, both = symmetric_pattern(coo.row, coo.col, coo.shape[0])
+    if not both:
+        _warn_of_direction()
+    return rowptr, col
+
+
+def warn_of_ignored_weights(zeros: int, others: int) -> None:
+    """Warns of entries of weight 0, and of other weights than 0 and 1, in a graph without weights."""
+    if zeros:
+        warn_outside(
+            f"adjacency: got stored entries of weight 0, which count as edges: {zeros}; weighted=True drops them"
+        )
+    if others:
+        warn_outside("adjacency: got edge weights other than 1, which are ignored; weighted=True keeps them")
+
+
+def undirected_weights(coo: scipy.sparse.coo_matrix) -> scipy.sparse.csr_matrix:
+    """The matrix of an undirected graph without self-loops and weights of 0: duplicates are added up, and an edge in
+    either direction counts, with the larger of its two weights."""
+    used = (coo.row != coo.col) & (coo.data != 0)
+    row, col = coo.row[used].astype(np.int64), coo.col[used].astype(np.int64)
+    csr = scipy.sparse.csr_matrix((coo.data[used], (row, col)), shape=coo.shape)
     csr.sum_duplicates()
-    if not weighted:
-        csr.data[:] = 1
+    flipped = csr.T.tocsr()
+    if (csr != flipped).nnz:
+        _warn_of_direction()
+        csr = csr.maximum(flipped).tocsr()
+    csr.sort_indices()
     return csr
+
+
+def _warn_of_direction() -> None:
+    warn_outside("adjacency: got a directed graph, which is made undirected (an edge in either direction counts)")
 
 
 def warn_of_lost_edges(coo: scipy.sparse.coo_matrix, num_edges: int, dtype: torch.dtype) -> None:
     """Warns if entries of a matrix have made fewer edges than there are pairs of nodes among them."""
     apart = coo.row != coo.col
     row, col = coo.row[apart].astype(np.int64), coo.col[apart].astype(np.int64)
-    lost = np.unique(np.minimum(row, col) * coo.shape[0] + np.maximum(row, col)).size - num_edges
+    keys = torch.from_numpy(np.minimum(row, col) * coo.shape[0] + np.maximum(row, col))
+    warn_of_vanished_edges(len(distinct(keys)) - num_edges, dtype)
+
+
+def warn_of_vanished_edges(lost: int, dtype: torch.dtype) -> None:
+    """Warns of edges whose weight is 0 in a graph with weights."""
     if lost:
         warn_outside(
             f"adjacency: got edges of weight 0 (in {dtype}), which vanish with weighted=True: {lost}; want weights "
             "above 0, or weighted=False"
         )
-
-
-def symmetric(csr: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Makes a matrix symmetric: an edge in either direction counts, with the larger of its two weights."""
-    flipped = csr.T.tocsr()
-    if (csr != flipped).nnz:
-        warn_outside("adjacency: got a directed graph, which is made undirected (an edge in either direction counts)")
-        csr = csr.maximum(flipped).tocsr()
-    csr.sort_indices()
-    return csr
 
 
 def num_rows(features: Any) -> int:

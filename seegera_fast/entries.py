@@ -26,6 +26,10 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 # What users pass.
 
 
+class OwnCoo(scipy.sparse.coo_matrix):
+    """Entries that were made and checked here and that nobody else can change, so that nobody copies them."""
+
+
 def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
     """Converts any kind of matrix to SciPy COO in float64, checks it, and leaves duplicate entries as they are."""
     if hasattr(matrix, "_to_scipy"):  # a SparseMatrix
@@ -33,6 +37,8 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
     if isinstance(matrix, torch.Tensor):
         constant(name, matrix)
         return _coo_of_tensor(matrix, name)
+    if isinstance(matrix, OwnCoo):
+        return matrix
     if scipy.sparse.issparse(matrix):
         return _coo_of_scipy(matrix, name)
     if not isinstance(matrix, (np.ndarray, list, tuple)):

@@ -10,20 +10,22 @@ import scipy.sparse
 import torch
 
 from . import backends, networks, ops, pyg
-from .convert import boolean_mask, edges_to_coo, simple, symmetric, warn_of_lost_edges
+from .convert import boolean_mask, edges_to_coo, undirected, undirected_weights, warn_of_lost_edges
+from .edge_keys import distinct, keys_of, symmetric_structure
 from .entries import to_coo
+from .graph_files import GraphFiles
 from .labels import class_labels, names_digest, node_names
 from .labels import feature_names as names_of_features
 from .partition import Partitioned
 from .propagation import propagation_matrix
-from .sparse_matrix import SparseMatrix, matrix_of_csr
+from .sparse_matrix import SparseMatrix, adjacency_of, matrix_of_csr
 from .subgraph import Subgraph
 from .support import arguments
 from .support.kept import Keeping, kept, lasting
 from .tables import FromTable
 
 
-class Graph(Keeping, FromTable, Subgraph, Partitioned):
+class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
@@ -108,7 +110,7 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
             raise ValueError("adjacency: got a graph without nodes, want at least one")
         if coo.nnz and coo.data.min() < 0:
             raise ValueError(f"adjacency: got a negative edge weight ({coo.data.min()}), want weights of 0 and above")
-        weights = symmetric(simple(coo, weighted))
+        structure = undirected_weights(coo) if weighted else undirected(coo)
         if features is None:
             features = scipy.sparse.identity(num_nodes, format="csr")
         feature_matrix = SparseMatrix.from_any(features, name="features", dtype=dtype)
@@ -120,11 +122,13 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
             raise ValueError("features: got no columns, want at least one feature (None stands for the identity)")
         device = feature_matrix.device
         self.name = name
-        weighted_adjacency = matrix_of_csr(weights, "adjacency", dtype, hollow=True).to(device=device)
-        self._weights: torch.Tensor | None = weighted_adjacency.values if weighted else None
-        self.adjacency = weighted_adjacency.with_ones()
+        self._weights: torch.Tensor | None = None
         if weighted:
+            weighted_adjacency = matrix_of_csr(structure, "adjacency", dtype, hollow=True).to(device=device)
+            self._weights, self.adjacency = weighted_adjacency.values, weighted_adjacency.with_ones()
             warn_of_lost_edges(coo, self.num_edges, dtype)
+        else:
+            self.adjacency = adjacency_of(*structure, dtype).to(device=device)
         self.features = feature_matrix
         self.labels, self.classes = class_labels(labels, num_nodes)
         self.nodes = node_names(nodes, num_nodes)
@@ -172,7 +176,8 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
             >>> sf.Graph.from_edge_index(edge_index, features=torch.rand(3, 4))
             Graph('graph': 3 nodes, 2 edges, 4 features, torch.float32, cpu)
         """
-        adjacency = edges_to_coo(edge_index, num_nodes, edge_weight, features)
+        merge = options.get("weighted", False) is not False
+        adjacency = edges_to_coo(edge_index, num_nodes, edge_weight, features, merge=merge)
         return cls(adjacency, features, labels, **options)
 
     @classmethod
@@ -343,26 +348,32 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
             chosen = chosen.new_empty(0, 2)
         elif chosen.ndim != 2 or chosen.shape[1] != 2:
             raise ValueError(f"edges: got shape {tuple(chosen.shape)}, want [m, 2]")
-        low, high = chosen.min(dim=1).values, chosen.max(dim=1).values
-        every = self.edges()
+        low, high = torch.minimum(*chosen.T), torch.maximum(*chosen.T)
         # A number outside 0 .. n - 1 would give the key of another pair.
-        inside = (low >= 0) & (high < self.num_nodes)
-        kept = torch.isin(every[:, 0] * self.num_nodes + every[:, 1], low * self.num_nodes + high)
-        if not inside.all() or int(kept.sum()) != torch.unique(low * self.num_nodes + high).shape[0]:
+        inside = bool(((low >= 0) & (high < self.num_nodes)).all())
+        wanted = distinct(low.mul_(self.num_nodes).add_(high))
+        keys = keys_of(self.edges(), self.num_nodes)
+        kept = torch.searchsorted(keys, wanted)
+        if not inside or not torch.equal(keys[kept[kept < len(keys)]], wanted):
             raise ValueError("edges: got pairs that are not edges of this graph, want rows of graph.edges()")
-        keep = kept[self._edge_of_entry()]
-        rowptr = torch.zeros_like(self.adjacency.rowptr)
-        rowptr[1:] = torch.bincount(self.adjacency.row[keep], minlength=self.num_nodes).cumsum(0)
+        return self._keep_edges(kept)
+
+    @lasting
+    def _keep_edges(self, kept: torch.Tensor) -> Graph:
+        """The graph with only the edges in the rows ``kept`` of :meth:`edges`, int64 ``[m]``, ascending."""
+        edges = self.edges()[kept]
+        weights = None if self._weights is None else self._weights[self.adjacency.row < self.adjacency.col][kept]
+        rowptr, col, weights = symmetric_structure(*edges.T, self.num_nodes, weights)
         graph = self._copy()
         graph.adjacency = SparseMatrix(
             rowptr,
-            self.adjacency.col[keep],
-            self.adjacency.values[keep],
+            col,
+            self.adjacency.values.new_ones(col.shape[0]),
             self.adjacency.shape,
             symmetric=True,
             hollow=True,
         )
-        graph._weights = None if self._weights is None else self._weights[keep]
+        graph.adjacency.above, graph._weights = edges, weights
         graph.edge_times = None if self.edge_times is None else self.edge_times[kept]
         graph._forget()
         return graph
@@ -404,3 +415,6 @@ class Graph(Keeping, FromTable, Subgraph, Partitioned):
 def check_graph(value: Any) -> None:
     if not isinstance(value, Graph):
         raise TypeError(f"graph: got {type(value).__name__}, want a seegera_fast.Graph")
+    # What torch.compile traces can't ask the system about files.
+    if not torch.compiler.is_compiling():
+        value.require_unchanged()

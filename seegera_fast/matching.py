@@ -11,7 +11,7 @@ from .convert import FLOATING, warn_outside
 from .graph import Graph
 from .graph import check_graph as require_graph
 from .prediction import Prediction
-from .sparse_matrix import SparseMatrix, row_sums
+from .sparse_matrix import SparseMatrix
 from .support import arguments
 
 
@@ -98,17 +98,11 @@ def _compare_preparation(model: Prediction, graph: Graph) -> None:
             warn_outside("graph: its edges have no weights, and those in training had: weighted=True keeps them")
         else:
             warn_outside("graph: its edges have weights, and those in training had none: weighted=False drops them")
-    if model.normalize_features and not torch.compiler.is_compiling() and not _is_normalized(graph.features):
+    if model.normalize_features and not torch.compiler.is_compiling() and not graph.features.has_unit_rows:
         warn_outside(
             "graph: its features are not normalised, and those in training were (normalize_features=True): "
             "graph.with_features(graph.features.row_normalized, graph.feature_names) is the graph that is meant"
         )
-
-
-def _is_normalized(matrix: SparseMatrix) -> bool:
-    """Whether each row has the sum 1 of absolute values, or is empty."""
-    sums = row_sums(matrix.rowptr, matrix.values.abs())
-    return bool(((sums == 0) | ((sums - 1).abs() < 1e-3)).all())
 
 
 def check_kind(weight: torch.Tensor, graph: Graph) -> None:

@@ -213,11 +213,12 @@ class SeeGera(Prediction, nn.Module):
             seed = seed_tensor(seed, graph.device)
         seed = checks.seed(seed, graph.device)
         config = self.config
-        propagation, features, visible_edges = graph.propagation, graph.features, graph.num_edges
         if self.training:
             mask_seed = derive_seed(seed, Site.STRUCTURE_MASK)
             propagation, visible_edges = mask_structure(graph, config.structure_masking_rate, mask_seed)
-            features = mask_features(features, config.feature_masking_rate, derive_seed(seed, Site.FEATURE_MASK))
+            features = mask_features(graph.features, config.feature_masking_rate, derive_seed(seed, Site.FEATURE_MASK))
+        else:
+            propagation, features, visible_edges = graph.propagation, graph.features, graph.num_edges
         draws = config.num_mixture_samples + config.num_importance_samples
         rate = self._dropout
         nodes, feature_rows = self._encode(propagation, features, draws, rate, derive_seed(seed, Site.ENCODER))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .sparse_matrix import SparseMatrix, row_sums
+from .compressed import row_sums
+from .sparse_matrix import SparseMatrix
 
 
 def propagation_matrix(looped: SparseMatrix, edge: torch.Tensor, kept: torch.Tensor | None = None) -> SparseMatrix:

@@ -113,7 +113,7 @@ def adjacency_of_data(data: Any, weighted: bool) -> scipy.sparse.coo_matrix:
         return coo
     edge_index = arguments.array("edge_index", value)
     weights = _weights(data, edge_index.shape[-1] if edge_index.ndim else 0, weighted)
-    return edges_to_coo(edge_index, _num_nodes(data, value), weights)
+    return edges_to_coo(edge_index, _num_nodes(data, value), weights, merge=weighted)
 
 
 def _is_sparse_tensor(value: Any) -> bool:

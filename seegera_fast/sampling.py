@@ -38,10 +38,13 @@ class NonEdges:
 
     def pairs(self, rank: torch.Tensor) -> torch.Tensor:
         """int64 ``[m, 2]``: the non-edges with the numbers ``rank``, int64 ``[m]`` in ``[0, count)``."""
-        number = rank + torch.searchsorted(self.gaps, rank, right=True)
+        # In ascending order, they are looked for in memory that the caches still hold.
+        number, order = rank.sort()
+        number += torch.searchsorted(self.gaps, number, right=True)
         starts = self._row_start(torch.arange(self.num_nodes, device=rank.device))
         low = torch.searchsorted(starts, number, right=True) - 1
-        return torch.stack([low, number - starts[low] + low + 1], dim=1)
+        pairs = torch.stack([low, number - starts[low] + low + 1], dim=1)
+        return torch.empty_like(pairs).index_put_((order,), pairs)
 
 
 class ZeroEntries:

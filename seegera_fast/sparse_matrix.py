@@ -9,14 +9,15 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .convert import check_fits, edges_to_coo, simple
+from .compressed import row_sums, rows_of, transposed
+from .convert import check_fits, edges_to_coo
+from .edge_keys import symmetric_pattern
 from .entries import checked_structure, to_csr
 from .sampling import NonEdges
 from .support.arguments import FLOATING, choice, flag, shown, text, vector, whole
 from .support.arguments import device as checked_device
 from .support.arguments import dtype as checked_dtype
 from .support.kept import Keeping, kept, lasting
-from .transposition import transposed
 
 # The dtypes of a matrix's vectors. The definitions take values of 16 bits, too.
 INDEX, VALUES = (torch.int64,), (*FLOATING, torch.float16, torch.bfloat16)
@@ -107,8 +108,7 @@ class SparseMatrix(Keeping):
     @kept
     def row(self) -> torch.Tensor:
         """int64 ``[nnz]``: the row of each entry."""
-        rows = torch.arange(self.shape[0], device=self.device)
-        return torch.repeat_interleave(rows, self.rowptr.diff(), output_size=self.nnz)
+        return rows_of(self.rowptr, self.nnz)
 
     @property
     def order(self) -> torch.Tensor:
@@ -151,6 +151,12 @@ class SparseMatrix(Keeping):
         norms = row_sums(self.rowptr, self.values.abs())
         scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
         return self.with_values(self.values * scale.index_select(0, self.row))
+
+    @kept
+    def has_unit_rows(self) -> bool:
+        """Whether the absolute values of each row have the sum 1, or the row is empty. The device is read once."""
+        sums = row_sums(self.rowptr, self.values.abs())
+        return bool(((sums == 0) | ((sums - 1).abs() < 1e-3)).all())
 
     @property
     def layout(self) -> str:
@@ -196,8 +202,10 @@ class SparseMatrix(Keeping):
     @kept
     def above(self) -> torch.Tensor:
         """int64 ``[m, 2]``: row and column of the entries above the diagonal, in ascending order."""
-        entry = (self.row < self.col).nonzero().flatten()
-        return torch.stack([self.row.index_select(0, entry), self.col.index_select(0, entry)], dim=1)
+        # The property would keep the rows, which a graph that is only split does not need.
+        row = rows_of(self.rowptr, self.nnz)
+        entry = (row < self.col).nonzero().flatten()
+        return torch.stack([row.index_select(0, entry), self.col.index_select(0, entry)], dim=1)
 
     @kept
     def non_edges(self) -> NonEdges:
@@ -415,10 +423,14 @@ class SparseMatrix(Keeping):
         checked_dtype("dtype", dtype)
         device = edge_index.device if isinstance(edge_index, torch.Tensor) else None
         # No warning for a list of edges in one direction, unlike in Graph: the result is the same as for both.
-        csr = simple(edges_to_coo(edge_index, num_nodes), weighted=False)
-        csr = csr.maximum(csr.T).tocsr()
-        csr.sort_indices()
-        return matrix_of_csr(csr, "edge_index", dtype, hollow=True).to(device=device)
+        coo = edges_to_coo(edge_index, num_nodes, merge=False)
+        return adjacency_of(*symmetric_pattern(coo.row, coo.col, coo.shape[0])[:2], dtype).to(device=device)
+
+
+def adjacency_of(rowptr: np.ndarray, col: np.ndarray, dtype: torch.dtype) -> SparseMatrix:
+    """The adjacency of an undirected graph without self-loops, from int64 ``[n + 1]`` and ``[nnz]``."""
+    parts = torch.from_numpy(rowptr), torch.from_numpy(col), torch.ones(col.size, dtype=dtype)
+    return SparseMatrix(*parts, (rowptr.size - 1,) * 2, symmetric=True, hollow=True)
 
 
 def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *, hollow: bool = False) -> SparseMatrix:
@@ -436,8 +448,3 @@ def matrix_of_csr(csr: scipy.sparse.csr_matrix, name: str, dtype: torch.dtype, *
         symmetric=hollow,
         hollow=hollow,
     )
-
-
-def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """``[rows]``: the sums of the rows, added in the order of the entries on every device."""
-    return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)

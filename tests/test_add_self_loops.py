@@ -36,7 +36,9 @@ def weighted(adjacency):
 def test_is_the_definition(column, name, dtype):
     adjacency = weighted(GRAPHS[name]()).to(column.device, dtype)
     looped, edge, edges = ops.add_self_loops(adjacency)
-    assert looped.dtype == dtype and looped.symmetric and not looped.hollow
+    assert looped.dtype == dtype
+    assert looped.symmetric
+    assert not looped.hollow
     assert_same_bits(looped.to_dense(), adjacency.to_dense() + torch.eye(adjacency.shape[0], device=column.device))
     assert ((looped.col.diff() > 0) | (looped.row.diff() > 0)).all()
     assert edges.tolist() == torch.triu(adjacency.to_dense(), 1).nonzero().tolist()

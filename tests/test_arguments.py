@@ -140,6 +140,13 @@ def saved(folder):
     return path
 
 
+def saved_graph(folder):
+    path = folder / "saved_graph"
+    if not path.exists():
+        graph().save(path)
+    return path
+
+
 def replay(**arguments):
     """A call of a recorded step. Only a GPU records one, so the replay is left out."""
     step = CapturedStep.__new__(CapturedStep)
@@ -340,6 +347,8 @@ def calls(folder):
             {"g": networks(), "features": np.eye(4), "labels": [0, 1, 0, 1], "weight": None, "name": "path"},
         ),
         "Graph.subgraph": (g.subgraph, {"nodes": [4, 1, 0]}),
+        "Graph.save": (g.save, {"folder": folder / "graph"}),
+        "Graph.open": (sf.Graph.open, {"folder": saved_graph(folder), "verify": True}),
         "Graph.with_edges": (g.with_edges, {"edges": g.edges()[:3]}),
         "Graph.with_parts": (g.with_parts, {"parts": halves, "method": "streaming"}),
         "Graph.with_features": (g.with_features, {"features": matrix, "feature_names": list("wxyz")}),
@@ -754,7 +763,7 @@ def check(name, replaced, folder):
     same = any(isinstance(plain(value), type(arguments[argument])) for argument, value in values.items())
     named = refused and names_one(str(error), arguments if same else values)
     # No path is wrong by its kind, and the reference leaves sizes to torch.
-    elsewhere = isinstance(error, OSError) and {"path", "root", "edges", "features", "labels"} & {*values}
+    elsewhere = isinstance(error, OSError) and {"path", "root", "folder", "edges", "features", "labels"} & {*values}
     sizes = name.startswith("reference.") and any(isinstance(value, SIZED) for value in given.values()) and same
     told = f"{name}({replaced}): {type(error).__name__}: {error}"
     assert named or elsewhere or sizes, told

@@ -22,6 +22,7 @@ from tolerances import assert_same_bits
 import seegera_fast as sf
 from seegera_fast import Batches, Checkpoint, SeeGera, partition, tasks
 from seegera_fast.batches import LoadedBatches, PartBatches, WholeGraph, source_of
+from seegera_fast.distributed import Processes
 from seegera_fast.nn import Decoded
 from seegera_fast.objective import Posterior, Targets, bound
 from seegera_fast.seeds import derive_seed
@@ -238,12 +239,13 @@ def test_a_step_of_two_batches_has_the_mean_of_their_gradients(scaling):
         output.loss.backward()
         found.append(gradient(model))
         losses.append(output.loss.item())
-    told = []
-    record = run_epoch(
-        model, torch.optim.SGD(model.parameters(), lr=0.0), source, 1, 3, 0.5, lambda *done: told.append(done)
-    )
+    told, stepped = [], []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    optimizer.register_step_pre_hook(lambda *_: stepped.append(gradient(model)))
+    record = run_epoch(model, optimizer, source, 1, 3, 0.5, lambda *done: told.append(done), Processes.current())
     mean = torch.stack(found).mean(dim=0)
-    assert float((gradient(model) - mean).norm() / mean.norm()) < 1e-12
+    assert len(stepped) == 1
+    assert float((stepped[0] - mean).norm() / mean.norm()) < 1e-12
     assert record["loss"] == pytest.approx(sum(losses) / 2, rel=1e-13)
     assert told == [(2, 2)]
 

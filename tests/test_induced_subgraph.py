@@ -45,11 +45,13 @@ def check(found, adjacency, nodes, weighted=True):
     """Against the dense matrix, and each entry against the one that it was."""
     part, entry = found
     dense = adjacency.to_dense()[nodes][:, nodes]
-    assert part.shape == (len(nodes), len(nodes)) and part.dtype == adjacency.dtype
+    assert part.shape == (len(nodes), len(nodes))
+    assert part.dtype == adjacency.dtype
     assert (part.symmetric, part.hollow) == (adjacency.symmetric, adjacency.hollow)
     assert torch.equal(part.to_dense(), dense if weighted else (dense != 0).to(dense.dtype))
     assert ((part.col.diff() > 0) | (part.row.diff() > 0)).all()
-    assert torch.equal(adjacency.row[entry], nodes[part.row]) and torch.equal(adjacency.col[entry], nodes[part.col])
+    assert torch.equal(adjacency.row[entry], nodes[part.row])
+    assert torch.equal(adjacency.col[entry], nodes[part.col])
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -79,7 +81,8 @@ def test_long_rows_and_many_nodes(column):
         part, entry = ops.induced_subgraph(adjacency, torch.from_numpy(nodes).to(column.device))
         want = whole[nodes][:, nodes].tocsr()
         want.sort_indices()
-        assert np.array_equal(part.rowptr.cpu(), want.indptr) and np.array_equal(part.col.cpu(), want.indices)
+        assert np.array_equal(part.rowptr.cpu(), want.indptr)
+        assert np.array_equal(part.col.cpu(), want.indices)
         assert torch.equal(adjacency.col[entry].cpu(), torch.from_numpy(nodes)[part.col.cpu()])
 
 
@@ -109,7 +112,8 @@ def test_only_the_rows_of_the_nodes_are_read(column):
     rowptr, col = torch.tensor([0, 2, 4, 5]), torch.tensor([1, 2, 10**12, -5, 0])
     matrix = SparseMatrix(rowptr, col, torch.ones(5), (3, 3)).to(column.device)
     part, entry = ops.induced_subgraph(matrix, torch.tensor([2, 0], device=column.device))
-    assert part.to_dense().tolist() == [[0, 1], [1, 0]] and entry.tolist() == [4, 1]
+    assert part.to_dense().tolist() == [[0, 1], [1, 0]]
+    assert entry.tolist() == [4, 1]
 
 
 @pytest.mark.parametrize("checked", columns("induced_subgraph", compiled=True))

@@ -182,7 +182,7 @@ def refused(rank):
         run(None),
         run(batches(per_batch=6)),
         run([whole] * (3 if rank else 2)),
-        run((whole for _ in range(2))),
+        run(whole for _ in range(2)),
         run(type("Endless", (), {"__iter__": lambda loader: iter([whole, whole])})()),
         run(Short([whole, whole])),
         run([7] if rank else [whole]),

@@ -26,7 +26,8 @@ def test_is_the_definition(column, kind, dtype):
     for rows in ([], [4], [0, 1, 2], [10, 0, 5, 5, 3, 10], list(range(11))):
         chosen = torch.tensor(rows, dtype=torch.int64, device=column.device)
         found = ops.select_rows(matrix, chosen)
-        assert found.dtype == dtype and found.shape == (len(rows), 9)
+        assert found.dtype == dtype
+        assert found.shape == (len(rows), 9)
         assert_same_bits(found.to_dense(), matrix.to_dense()[chosen])
         assert ((found.col.diff() > 0) | (found.row.diff() > 0)).all()
 

@@ -68,7 +68,8 @@ def test_is_the_graph_of_the_rows_and_columns(nodes, weighted, dtype):
     graph, nodes = random_graph(weighted=weighted, dtype=dtype), list(nodes)
     part = graph.subgraph(nodes)
     assert part.node_numbers.tolist() == nodes
-    assert part.name == graph.name and (part.dtype, part.device) == (graph.dtype, graph.device)
+    assert part.name == graph.name
+    assert (part.dtype, part.device) == (graph.dtype, graph.device)
     assert_same_graph(part, of_scipy(graph, nodes))
 
 
@@ -132,23 +133,27 @@ def test_what_is_known_of_nodes_and_edges_goes_along(piece, monkeypatch):
     monkeypatch.setattr(subgraph, "PIECE", piece)
     graph, nodes = described(), [17, 3, 29, 4, 0, 11, 12, 26]
     part = graph.subgraph(nodes)
-    assert part.labels.tolist() == graph.labels[nodes].tolist() and part.classes == ("blue", "red")
+    assert part.labels.tolist() == graph.labels[nodes].tolist()
+    assert part.classes == ("blue", "red")
     assert part.masks["train"].tolist() == graph.masks["train"][nodes].tolist()
     assert part.nodes.tolist() == [f"node {number}" for number in nodes]
     assert part.sides.tolist() == graph.sides[nodes].tolist()
-    assert part.feature_names.tolist() == list("abcdefg") and part.name == "described"
+    assert part.feature_names.tolist() == list("abcdefg")
+    assert part.name == "described"
     times = {
         frozenset(edge): time for edge, time in zip(graph.edges().tolist(), graph.edge_times.tolist(), strict=True)
     }
     ends = part.node_numbers[part.edges()].tolist()
-    assert len(ends) > 3 and [times[frozenset(edge)] for edge in ends] == part.edge_times.tolist()
+    assert len(ends) > 3
+    assert [times[frozenset(edge)] for edge in ends] == part.edge_times.tolist()
 
 
 def test_what_is_not_known_stays_unknown():
     graph = random_graph()
     part = graph.subgraph(NODES)
     unknown = ("labels", "classes", "nodes", "sides", "feature_names", "edge_times", "weights")
-    assert {getattr(part, name) for name in unknown} == {None} and part.masks == {}
+    assert {getattr(part, name) for name in unknown} == {None}
+    assert part.masks == {}
     assert graph.node_numbers is None
 
 

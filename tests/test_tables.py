@@ -709,7 +709,8 @@ def test_without_pyarrow(write):
 def test_pyarrow_numbers_names_as_a_dictionary_does(monkeypatch):
     pytest.importorskip("pyarrow")
     words = [f"n{k * k % 997}" for k in range(4000)]
-    plain, fast = Names(), Names()
+    codes = [], []
+    plain, fast = map(Names, codes)
     monkeypatch.setattr(names_module, "MANY", 10)
     monkeypatch.setattr(names_module, "AT_ONCE", 700)
     for start in range(0, 4000, 250):
@@ -718,9 +719,9 @@ def test_pyarrow_numbers_names_as_a_dictionary_does(monkeypatch):
     monkeypatch.setattr(names_module, "MANY", 10**9)
     for start in range(0, 4000, 250):
         plain.add(words[start : start + 250])
-    for one, two in zip(plain.finish(), fast.finish(), strict=True):
-        assert len(one) == len(two)
-        assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert plain.finish() == fast.finish()
+    assert len(codes[0]) == len(codes[1]) == 16
+    assert all(np.array_equal(one, two) for one, two in zip(*codes, strict=True))
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

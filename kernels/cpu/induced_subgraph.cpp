@@ -5,14 +5,72 @@
 // of the rows are read once, in rows at addresses of their own, and a column and an entry number are written for each
 // that stays. Of 19,000 among 300,000 nodes with 20 neighbours each, the
 // reading takes two thirds of the time (AMD EPYC).
-#ifdef SEEGERA_REGISTER
+#include <cstdint>
+
+#include "common/isa.h"
+
+namespace seegera {
+
+// The rows of some nodes, and a table of these nodes: see node_table.h.
+struct Neighbours {
+    const int64_t* rowptr;
+    const int64_t* col;
+    const int64_t* nodes;
+    int64_t count;
+    const uint64_t* words;
+    const uint32_t* before;
+};
+
+// An entry that stays: its new column, or the rank of it, and its place in its row, in the halves of 64 bits.
+constexpr int kPlaceBits = 32;
+constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
+
+}  // namespace seegera
+
+#ifndef SEEGERA_REGISTER
+
+namespace seegera {
+namespace SEEGERA_ISA {
+
+// Asks for the row of a node some nodes ahead, because each row is at an address of its own.
+inline void prefetch_row(const Neighbours& p, int64_t at) {
+    constexpr int64_t ahead = 8, line = 64 / sizeof(int64_t), most = 4;
+    if (at + ahead < p.count) {
+        const int64_t begin = p.rowptr[p.nodes[at + ahead]], end = p.rowptr[p.nodes[at + ahead] + 1];
+        for (int64_t k = begin; k < end && k < begin + most * line; k += line) {
+            __builtin_prefetch(p.col + k);
+        }
+    }
+}
+
+// Writes the entries of nodes [begin, end) that stay, with their ranks, one node after the other, and the count of each
+// node behind its number. There is a place more than there are entries, because one is written before it counts.
+void find_neighbours(const Neighbours& p, int64_t begin, int64_t end, uint64_t* found, int64_t* counts) {
+    for (int64_t at = begin; at < end; ++at) {
+        prefetch_row(p, at);
+        const int64_t* row = p.col + p.rowptr[p.nodes[at]];
+        const int64_t size = p.rowptr[p.nodes[at] + 1] - p.rowptr[p.nodes[at]];
+        const uint64_t* first = found;
+        for (int64_t place = 0; place < size; ++place) {
+            const uint64_t word = p.words[row[place] >> 6], bit = uint64_t{1} << (row[place] & 63);
+            const uint64_t rank = p.before[row[place] >> 6] + __builtin_popcountll(word & (bit - 1));
+            *found = rank << kPlaceBits | static_cast<uint64_t>(place);
+            found += (word & bit) != 0;
+        }
+        counts[at + 1] = found - first;
+    }
+}
+
+}  // namespace SEEGERA_ISA
+}  // namespace seegera
+
+#else
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <tuple>
 #include <vector>
@@ -22,15 +80,15 @@
 #include "common/parallel.h"
 
 namespace seegera {
+
+SEEGERA_FOR_EACH_ISA(void find_neighbours(const Neighbours&, int64_t, int64_t, uint64_t*, int64_t*);)
+
 namespace {
 
 using torch::stable::Tensor;
 
 // Entries of a task.
 constexpr int64_t kTaskEntries = int64_t{1} << 15;
-// An entry that stays: its new column, or the rank of it, and its place in its row, in the halves of 64 bits.
-constexpr int kPlaceBits = 32;
-constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
 
 // The entries that stay, those of each task in memory of its own.
 class Staying {
@@ -70,25 +128,14 @@ class Staying {
  private:
     int64_t tasks() const { return static_cast<int64_t>(found_.size()); }
 
-    // Finds those of a task, and stores the count of each row behind its number.
     void find(int64_t task, const int64_t* columns) {
-        int64_t most = 0;
+        int64_t most = 1;
         for (int64_t at = starts_[task]; at < starts_[task + 1]; ++at) {
             most += chosen_.size(at);
         }
-        // One more, because an entry is written before it counts.
-        found_[task].reset(new uint64_t[most + 1]);
-        uint64_t* end = found_[task].get();
-        for (int64_t at = starts_[task]; at < starts_[task + 1]; ++at) {
-            chosen_.prefetch(columns, at);
-            const int64_t *row = columns + chosen_.begin(at), size = chosen_.size(at);
-            const uint64_t* begin = end;
-            for (int64_t place = 0; place < size; ++place) {
-                *end = static_cast<uint64_t>(table_.rank(row[place])) << kPlaceBits | static_cast<uint64_t>(place);
-                end += table_.has(row[place]);
-            }
-            ends_[at + 1] = end - begin;
-        }
+        found_[task].reset(new uint64_t[most]);
+        const Neighbours rows = {chosen_.rowptr, columns, chosen_.rows, chosen_.count, table_.words(), table_.before()};
+        SEEGERA_CHOOSE(find_neighbours)(rows, starts_[task], starts_[task + 1], found_[task].get(), ends_);
     }
 
     // From ranks to numbers, in ascending order.

@@ -9,7 +9,9 @@ from typing import Any
 
 from .. import backends
 from ..environment import machine, versions
-from .options import Parser
+from ..graph import Graph
+from ..support.hints import one_line
+from .options import Parser, read_path, sizes
 
 
 def add_info(commands: Any) -> Parser:
@@ -20,11 +22,20 @@ def add_info(commands: Any) -> Parser:
         description="Says what this installation can do.",
     )
     info.add_argument("--json", action="store_true", help="machine-readable")
+    info.add_argument(
+        "--graph", type=read_path, metavar="FOLDER", help="read and check all files of a graph's folder instead"
+    )
     info.set_defaults(run=_info, debug=False)
     return info
 
 
 def _info(options: argparse.Namespace) -> int:
+    if options.graph is not None:
+        graph = Graph.open(options.graph, verify=True)
+        facts = {"nodes": graph.num_nodes, "edges": graph.num_edges, "features": graph.num_features}
+        said = one_line(f"{options.graph}: {sizes(graph)}; all files are as they were written")
+        print(json.dumps({"name": graph.name, **facts}) if options.json else said)
+        return 0
     content = {"versions": versions(), "machine": machine(), "backends": backends.info()}
     if options.json:
         print(json.dumps(content, indent=1))

@@ -17,6 +17,7 @@ from ..training import TrainingFailure
 from ..version import __version__
 from .embed import add_embed
 from .experiments import add_reproduce, add_sweep
+from .import_table import add_import
 from .info import add_info
 from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, IN_USE, INTERRUPTED, LOST, PROGRAM, UNWRITTEN, Parser
 from .processes import require_shared
@@ -30,6 +31,7 @@ STATUSES = {TrainingFailure: FAILED_TRAINING, InUse: IN_USE, OutputLost: UNWRITT
 # The subcommands, in the order in which --help lists them.
 COMMANDS = {
     "train": add_train,
+    "import": add_import,
     "embed": add_embed,
     "links": add_links,
     "complete": add_complete,

@@ -152,8 +152,15 @@ def of_each(tasks: Mapping[str, Task], describe: Callable[[Task], str]) -> str:
     return "; ".join(f"{key}: {describe(task)}" for key, task in tasks.items())
 
 
+EDGES_HELP = (
+    "a table with the names of two nodes a row, and optionally a weight: text (CSV, TSV, blanks; also .gz), Parquet or "
+    "Arrow; of an edge that is there several times the largest weight counts. Or .npz, a square matrix from "
+    "scipy.sparse.save_npz"
+)
+
+
 def add_graph_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("graph", "a data set by name, or files of yours")
+    group = parser.add_argument_group("graph", "a data set by name, files of yours, or the folder of a graph")
     source = group.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--data", type=one_of(*datasets.names()), metavar="NAME", help=f"one of {', '.join(datasets.names())}"
@@ -162,31 +169,47 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--edges",
         type=read_path,
         metavar="FILE",
-        help="a table with the names of two nodes a row, and optionally a weight: text (CSV, TSV, blanks; also .gz), "
-        "Parquet or Arrow; of an edge that is there several times the largest weight counts. Or .npz, a square matrix "
-        "from scipy.sparse.save_npz",
+        help=EDGES_HELP,
+    )
+    source.add_argument(
+        "--graph",
+        type=read_path,
+        metavar="FOLDER",
+        help="written by seegera-fast import or by Graph.save; it is mapped",
     )
     group.add_argument("--root", type=read_path, metavar="DIR", help="with --data: folder of the data sets")
+    _add_rows(group, "with --edges: ")
+    add_table_options(parser, "--edges")
+
+
+def add_table_files(parser: argparse.ArgumentParser) -> None:
+    """Adds the table of edges as an argument, and the options for it."""
+    group = parser.add_argument_group("tables")
+    group.add_argument("edges", type=read_path, metavar="EDGES", help=EDGES_HELP)
+    _add_rows(group, "")
+    add_table_options(parser, "EDGES")
+
+
+def _add_rows(group: Any, where: str) -> None:
     group.add_argument(
         "--features",
         type=read_path,
         metavar="FILE",
-        help="with --edges: a table with a row per node, its name in the first column; or without names, for nodes "
+        help=f"{where}a table with a row per node, its name in the first column; or without names, for nodes "
         "that are numbered from 0, text, .npz (scipy.sparse.save_npz) or .npy. Default: the identity",
     )
     group.add_argument(
         "--labels",
         type=read_path,
         metavar="FILE",
-        help="with --edges: the same with an integer or a word per node; or .npy",
+        help=f"{where}a table with an integer or a word per node, as of the features; or .npy",
     )
-    group.add_argument("--weighted", action="store_true", help="with --edges: keep the edge weights in propagation")
-    add_table_options(parser)
+    group.add_argument("--weighted", action="store_true", help=f"{where}keep the edge weights in propagation")
 
 
 def require_apart(options: argparse.Namespace, outputs: Iterable[Path]) -> None:
     """Refuses to write over a file that the options name as input."""
-    for name in ("edges", "features", "labels", "model"):
+    for name in ("edges", "features", "labels", "model", "graph"):
         given = getattr(options, name, None)
         for out in outputs:
             if given is not None and given.exists() and out.exists() and out.samefile(given):
@@ -194,12 +217,12 @@ def require_apart(options: argparse.Namespace, outputs: Iterable[Path]) -> None:
 
 
 def check_graph_options(options: argparse.Namespace) -> None:
-    """Refuses options for files together with a data set's name, and the other way round."""
-    source, other = ("--data", "--edges") if options.data else ("--edges", "--data")
-    names = ("features", "labels", "weighted", *TABLE_OPTIONS) if options.data else ("root",)
-    for name in names:
-        if getattr(options, name) not in (None, False):
-            raise ValueError(f"--{name} goes with {other}, got {source}")
+    """Refuses options that go with another source of the graph than the one that is given."""
+    source = next(name for name in ("data", "edges", "graph") if getattr(options, name))
+    for other, names in {"edges": ("features", "labels", "weighted", *TABLE_OPTIONS), "data": ("root",)}.items():
+        for name in names:
+            if other != source and getattr(options, name) not in (None, False):
+                raise ValueError(f"--{name} goes with --{other}, got --{source}")
     options.weighted |= options.weight is not None
 
 
@@ -207,6 +230,10 @@ def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
     """Reads the graph that the options name, on the device that they name."""
     if options.data:
         graph = datasets.load(options.data, options.root, progress=not options.quiet)
+    elif options.graph:
+        # A copy of a folder is read once, to compare its checksums.
+        with phase(f"opening {shown_name(options.graph.name)}", show=not options.quiet):
+            graph = Graph.open(options.graph)
     else:
         tables = given_table_options(options)
         with phase(f"reading {shown_name(options.edges.name)}", show=not options.quiet):

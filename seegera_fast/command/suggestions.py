@@ -168,7 +168,7 @@ def _links(options: argparse.Namespace) -> int:
 def _complete(options: argparse.Namespace) -> int:
     check_graph_options(options)
     require_out(options, TABLES)
-    if not options.data and options.features is None:
+    if options.edges and options.features is None:
         raise ValueError("--features: got none, want the table whose missing attributes are to be found")
     with chosen_backend(options):
         model, graph = read_trained(options)

@@ -33,14 +33,15 @@ def _read_separator(text: str) -> str:
     return found
 
 
-def add_table_options(parser: argparse.ArgumentParser) -> None:
+def add_table_options(parser: argparse.ArgumentParser, edges: str) -> None:
+    """Adds the options; ``edges`` is what the help calls the table of edges."""
     group = parser.add_argument_group(
-        "tables", "with --edges: columns are given by their name, or by their number from 0"
+        "columns", f"of {edges} and the other tables, given by their name or by their number from 0"
     )
     for option, what in {
-        "source": "of --edges, one end of each edge. Default: 0",
-        "target": "of --edges, the other end. Default: 1",
-        "weight": "of --edges, the weights, which --weighted then keeps. Default: the one called weight, or the third "
+        "source": f"of {edges}, one end of each edge. Default: 0",
+        "target": f"of {edges}, the other end. Default: 1",
+        "weight": f"of {edges}, the weights, which --weighted then keeps. Default: the one called weight, or the third "
         "where there is no header",
         "node": "of --features and --labels, the names of the nodes. Default: 0",
         "label": "of --labels, the label; it is no feature. Default: the one called label or class, or the only one",

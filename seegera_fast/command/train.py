@@ -196,7 +196,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     check_graph_options(options)
     if options.preset is not None:
         presets.check("preset", options.preset, presets.names(EVERY_TASK[options.task].name))
-    name = options.data or name_of_table(options.edges)
+    name = options.data or (name_of_table(options.edges) if options.edges else options.graph.name)
     fields, batches = _run_fields(options), chosen_batches(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     require_apart(options, [out / entry for entry in FILES])
@@ -299,13 +299,13 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
             "name": name,
             "files": {
                 key: str(getattr(options, key))
-                for key in ("edges", "features", "labels")
+                for key in ("edges", "features", "labels", "graph")
                 if not options.data and getattr(options, key)
             },
             "tables": {} if options.data else given_table_options(options),
             "nodes": graph.num_nodes,
             "edges": graph.num_edges,
-            "weighted": options.weighted,
+            "weighted": graph.weights is not None,
             "features": graph.num_features,
             "nonzero_features": graph.features.nnz,
             "classes": None if graph.labels is None else int(graph.labels[graph.labels >= 0].unique().numel()),

@@ -70,7 +70,7 @@ def read_trained(options: argparse.Namespace) -> tuple[SeeGera, Graph]:
     weighted = options.weighted or (not options.data and training.weighted)
     graph = normalized(read_chosen_graph(options, weighted), normalize)
     model = SeeGera.load(options.model, graph)
-    parts = [sizes(graph), *["edges weighted"] * weighted, *["features normalised"] * normalize]
+    parts = [sizes(graph), *["edges weighted"] * (graph.weights is not None), *["features normalised"] * normalize]
     say(options, "; ".join([*parts, f"on {options.device}"]))
     return model, graph
 
@@ -146,7 +146,8 @@ def _results_of_train(path: Path) -> Fields | None:
 def _do_alike(options: argparse.Namespace, training: _Training) -> None:
     """Sets options that are not given to those of the training, and says so."""
     path = options.model.with_name(RESULTS)
-    tables = {} if options.data else {k: v for k, v in training.tables.items() if getattr(options, k) is None}
+    given = training.tables.items() if options.edges else ()
+    tables = {name: value for name, value in given if getattr(options, name) is None}
     vars(options).update(tables)
     if tables:
         say(options, f"tables are read as in training, by {path}: {as_options(tables)}")

@@ -78,9 +78,8 @@ KINDS: dict[str, Callable[[str, Any], Any]] = {
     "seed": lambda name, value: checks.seed(value, None),
     "negatives": lambda name, value: checks.negatives(value, checks.MOST_NUMBERS),
     **dict.fromkeys(("self_loops", "per_node", "weighted"), checks.flag),
-    "nodes": _optional(_integers(torch.int64)),
-    "rows": _integers(torch.int64),
-    "sides": _optional(_integers(torch.int64, torch.bool)),
+    **dict.fromkeys(("nodes", "rows"), _integers(torch.int64)),
+    "sides": _integers(torch.int64, torch.bool),
     "edge": _edge,
     "dtype": checks.dtype,
     "device": _optional(checks.device),
@@ -93,13 +92,19 @@ KINDS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a check of the kinds of its arguments that KINDS names."""
-    names = tuple(inspect.signature(function).parameters)
+    """The function with a check of the kinds of its arguments that KINDS names. A default of None is valid."""
+    parameters = inspect.signature(function).parameters
+    names = tuple(parameters)
+    kinds = {
+        name: _optional(KINDS[name]) if parameter.default is None else KINDS[name]
+        for name, parameter in parameters.items()
+        if name in KINDS
+    }
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        values = [KINDS[name](name, value) if name in KINDS else value for name, value in zip(names, given)]  # noqa: B905
-        more = {name: KINDS[name](name, value) if name in KINDS else value for name, value in named.items()}
+        values = [kinds[name](name, value) if name in kinds else value for name, value in zip(names, given)]  # noqa: B905
+        more = {name: kinds[name](name, value) if name in kinds else value for name, value in named.items()}
         return function(*values, *given[len(names) :], **more)
 
     return call

@@ -7,8 +7,9 @@ import glob
 import os
 import platform
 import secrets
+import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,10 +84,17 @@ def held(path: Path) -> int | None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes the temporary files of ``path`` that killed processes left."""
+    """Removes the temporary files and folders of ``path`` that killed processes left."""
     for aside in left_behind(path.parent.glob(f".{glob.escape(path.name)}.*{SUFFIX}")):
-        # In a folder that can't be written they stay.
-        with suppress(OSError):
+        _remove(aside)
+
+
+def _remove(aside: Path) -> None:
+    """Removes a temporary file or folder; in a folder that can't be written it stays."""
+    with suppress(OSError):
+        if aside.is_dir():
+            shutil.rmtree(aside)
+        else:
             aside.unlink(missing_ok=True)
 
 
@@ -117,7 +125,7 @@ def written_aside(path: Path) -> Iterator[IO[bytes]]:
     descriptor = aside = None
     try:
         while descriptor is None:
-            aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
+            aside = _beside(target)
             aside.touch(exist_ok=False)
             descriptor = held(aside)
         with open(aside, "w+b") as file:
@@ -131,8 +139,73 @@ def written_aside(path: Path) -> Iterator[IO[bytes]]:
     finally:
         if descriptor is not None:
             os.close(descriptor)
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
+            _remove(aside)
+
+
+def _beside(target: Path) -> Path:
+    """A new name for a temporary file or folder beside another."""
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
+
+
+@contextmanager
+def folder_aside(path: Path, require_replaceable: Callable[[Path], None]) -> Iterator[Path]:
+    """Makes a temporary folder that is renamed to ``path`` when the block ends, or removed if the block raises.
+
+    The rules of :func:`written_aside` for symbolic links, and for what killed processes left, hold.
+
+    Args:
+        require_replaceable: raises an error if what is at the path may not be replaced. It is asked before the block
+            and after it. An empty folder always may.
+
+    Raises:
+        Unwritable: the folder can't be made or renamed. OSErrors of the block are left as they are.
+    """
+    target = Path(os.path.realpath(path))
+
+    def require_free() -> None:
+        if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
+            require_replaceable(target)
+
+    descriptor = aside = None
+    try:
+        with _named(path):
+            require_free()
+            remove_unfinished(target)
+            while descriptor is None:
+                aside = _beside(target)
+                aside.mkdir()
+                descriptor = held(aside)
+        yield aside
+        with _named(path):
+            require_free()
+            _replace_folder(aside, target)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+            _remove(aside)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unwritable(path, error) from error
+
+
+def _replace_folder(aside: Path, target: Path) -> None:
+    """Renames a folder, also where another one is. No system call replaces a folder that holds files."""
+    if not target.is_dir() or not any(target.iterdir()):
+        os.replace(aside, target)
+        return
+    former = _beside(target)
+    os.replace(target, former)
+    try:
+        os.replace(aside, target)
+    except OSError:
+        os.replace(former, target)
+        raise
+    _remove(former)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,13 @@ class ColumnTable:
         header: the names of the columns.
         read: what yields arrays of the columns at some places, of some rows after the other.
         unnamed: the columns of an array, which have numbers only.
+        size: the number of rows; None: unknown.
+
+    Attributes:
+        done: the number of rows that were read.
     """
+
+    unit = "row"
 
     def __init__(
         self,
@@ -55,8 +61,10 @@ class ColumnTable:
         want: str,
         *,
         unnamed: bool = False,
+        size: int | None = None,
     ) -> None:
         self.path, self.header, self.want, self.unnamed = path, list(header), want, unnamed
+        self.size, self.done = size, 0
         self._read = read
         twice = {name for name in self.header if self.header.count(name) > 1} if len(self.header) < 10**4 else ()
         if twice:
@@ -72,6 +80,7 @@ class ColumnTable:
         row = 0
         for columns in self._read(places):
             count = len(columns[0])
+            self.done = row + count
             yield ColumnBlock(dict(zip(places, columns, strict=True)), range(row, row + count))
             row += count
 
@@ -104,11 +113,13 @@ def open_columns(path: Path, want: str) -> ColumnTable:
     require_pyarrow(path, kind)
     import pyarrow
 
+    rows = None
     with _named(path, kind):
         if kind == "Parquet":
             import pyarrow.parquet
 
-            header = pyarrow.parquet.ParquetFile(path).schema_arrow.names
+            file = pyarrow.parquet.ParquetFile(path)
+            header, rows = file.schema_arrow.names, file.metadata.num_rows
         else:
             with pyarrow.ipc.open_file(pyarrow.memory_map(str(path))) as reader:
                 header = reader.schema.names
@@ -120,7 +131,7 @@ def open_columns(path: Path, want: str) -> ColumnTable:
 
     # The index of a data frame without a name.
     header = [name for name in header if not name.startswith("__index_level_")]
-    return ColumnTable(path, header, read, want)
+    return ColumnTable(path, header, read, want, size=rows)
 
 
 def require_pyarrow(path: str | Path, kind: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ..convert import warn_outside
 from ..support.hints import cut, nearest, short
+from .column_store import Column, InTurn
 from .columns import ColumnTable
 from .names import Names, is_integer
 from .text import TextFile
@@ -122,12 +123,19 @@ def _is_header(first: list[str], second: list[str] | None) -> bool:
     return second is not None and any(map(is_number, second[2:]))
 
 
-def read_edges(table: TextFile | ColumnTable, columns: dict[str, Any], reading: Any) -> Edges:
+def read_edges(
+    table: TextFile | ColumnTable,
+    columns: dict[str, Any],
+    reading: Any,
+    keep: Callable[[Any], Column] = Column,
+    watch: Callable[[Any, Iterator[Any]], Iterator[Any]] = lambda table, blocks: blocks,
+) -> Edges:
     """Reads the edges.
 
     Args:
         columns: ``source``, ``target``, ``weight`` and ``time``: the name or the number of a column, or None.
         reading: whether there is a header, and whether weights are wanted.
+        keep, watch: see :func:`seegera_fast.tables.join.parts_of_graph`.
 
     Raises:
         ValueError: a line is wrong, or there are no edges; the message names the file and the line.
@@ -139,25 +147,24 @@ def read_edges(table: TextFile | ColumnTable, columns: dict[str, Any], reading: 
         raise ValueError(
             f"{table.path}: got the columns {short(', '.join(places.first))}, want weight= to say which is the weight"
         )
-    names, weights, times, lines = Names(), [], [], []
-    for block in _blocks(table, places):
+    ends, lines, weights = [keep(np.int32), keep(np.int32)], [], None
+    names, times = Names(InTurn(*ends)), None if places.time is None else keep(np.float64)
+    for block in watch(table, _blocks(table, places)):
         for place in places.ends:
             names.add(names_of(table, block, place))
-        lines.append(block.lines)
-        if places.implied and block.width > 2:
-            weights.append(_implied_weights(table, block))
-        elif places.weight is not None:
-            weights.append(column_of_numbers(table, block, places.weight, _weight(table), 0))
-        elif weights:
-            weights.append(np.ones(len(block)))
-        if places.time is not None:
+        weight = _weights_of(table, block, places)
+        if weight is not None and weights is None:
+            weights = keep(np.float64)
+            for piece in lines:
+                weights.append(np.ones(len(piece)))
+        if weights is not None:
+            weights.append(np.ones(len(block)) if weight is None else weight)
+        if times is not None:
             times.append(times_of(table, block, places.time))
-        if len(weights) not in (0, len(lines)):
-            weights = [*(np.ones(len(piece)) for piece in lines[:-1]), weights[-1]]
-    found, codes = names.finish()
-    ends = [np.concatenate(codes[k::2]) if codes else np.empty(0, np.int32) for k in (0, 1)]
-    weight, time = (np.concatenate(part) if part else None for part in (weights, times))
-    edges = Edges(table, found, tuple(ends), weight, time, lines)
+        lines.append(block.lines)
+    found = names.finish()
+    weight, time = (None if part is None else part.whole() for part in (weights, times))
+    edges = Edges(table, found, (ends[0].whole(), ends[1].whole()), weight, time, lines)
     if places.undecided:
         edges = _decide(edges)
     if not edges.ends[0].size:
@@ -189,8 +196,12 @@ def _blocks(table: Any, places: _Places) -> Iterator[Any]:
         yield block
 
 
-def _weight(table: Any) -> str:
-    return f"{table.want}, a weight of 0 or more"
+def _weights_of(table: Any, block: Any, places: _Places) -> np.ndarray | None:
+    if places.implied and block.width > 2:
+        return _implied_weights(table, block)
+    if places.weight is None:
+        return None
+    return column_of_numbers(table, block, places.weight, f"{table.want}, a weight of 0 or more", 0)
 
 
 def _implied_weights(table: Any, block: Any) -> np.ndarray:

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
-import torch
 
 from ..convert import is_far_beyond, warn_outside
 from ..support.arguments import shown
 from ..support.hints import short
+from .adjacency import Build, EdgeTimes, counted, in_memory
+from .column_store import Column
 from .columns import is_frame
 from .edges import EDGE, NAMED_EDGE, Edges, read_edges
 from .matrices import read_features, read_labels, read_sparse
@@ -26,18 +27,6 @@ from .rows import FEATURES, LABELS, Rows, RowTable
 from .text import TextFile
 
 DIGITS, NUMBER = re.compile(r"[0-9]{1,19}"), re.compile(r"0|[1-9][0-9]{0,18}")
-
-
-class EdgeTimes(NamedTuple):
-    """The time of each edge ``low < high``, in ascending order of its key ``low * nodes + high``."""
-
-    keys: np.ndarray
-    times: np.ndarray
-
-    def of(self, pairs: torch.Tensor, nodes: int) -> torch.Tensor:
-        """float64 ``[m]``: the times of edges int64 ``[m, 2]``, on their device."""
-        keys = (pairs[:, 0] * nodes + pairs[:, 1]).cpu().numpy()
-        return torch.from_numpy(self.times[np.searchsorted(self.keys, keys)]).to(pairs.device)
 
 
 # Up to so many nodes, their names are the names of the features where the features are the nodes.
@@ -79,8 +68,22 @@ class Parts:
             raise ValueError(f"{self.places[argument]}: {reason}") from error
 
 
-def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> Parts:
+def parts_of_graph(
+    edges: Any,
+    features: Any,
+    labels: Any,
+    reading: Reading,
+    *,
+    build: Build = in_memory,
+    keep: Callable[[Any], Column] = Column,
+    watch: Callable[[Any, Iterator[Any]], Iterator[Any]] = lambda table, blocks: blocks,
+) -> Parts:
     """Reads the tables.
+
+    Args:
+        build: makes the adjacency of the edges.
+        keep: makes a column for numbers of a type, one for each edge.
+        watch: what goes through the table of edges and its blocks.
 
     Raises:
         OSError: a file can't be read.
@@ -96,7 +99,8 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
         return _titled(_of_adjacency(Path(edges), rows, names, reading), edges)
     ends = {"source": reading.source, "target": reading.target, "weight": reading.weight, "time": reading.time}
     widths = (2, 3) if all(column is None for column in ends.values()) else ()
-    found = read_edges(reading.open("edges", edges, EDGE if names is False else NAMED_EDGE, widths), ends, reading)
+    table = reading.open("edges", edges, EDGE if names is False else NAMED_EDGE, widths)
+    found = read_edges(table, ends, reading, keep, watch)
     if names is None:
         undecided = rows["features"].features([], ()) if _is_undecided(rows["features"]) else None
         names = _have_names(found, undecided)
@@ -108,7 +112,7 @@ def parts_of_graph(edges: Any, features: Any, labels: Any, reading: Reading) -> 
             f"first edge ({found.table.comments_inside:,} there); a name that does so needs quotes, or comments=''"
         )
     both = [_read(argument, opened, names, found, reading) for argument, opened in rows.items()]
-    parts = _named(found, *both) if names else _numbered(found, *both, reading.names is False)
+    parts = _named(found, *both, build) if names else _numbered(found, *both, build, reading.names is False)
     parts.places["adjacency"] = str(found.table.path)
     if both[0] is not None:
         parts.feature_names = both[0].columns
@@ -239,7 +243,7 @@ def _places(features: Rows | None, labels: Rows | None) -> dict[str, str]:
 # Nodes without names.
 
 
-def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, stated: bool) -> Parts:
+def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: Build, stated: bool) -> Parts:
     """The parts of a graph whose nodes are numbered from 0, with a row of features and of labels for each.
 
     Args:
@@ -260,9 +264,10 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, stated: 
                 "from 0 without such gaps: names=True, or features or labels with a row per node"
             )
         nodes = highest + 1
-        if not stated and np.unique(number).size < nodes:
+        alone = int((np.bincount(number) == 0).sum())
+        if not stated and alone:
             warn_outside(
-                f"{edges.table.path}: {nodes - np.unique(number).size} of the numbers from 0 to {highest} have no "
+                f"{edges.table.path}: {alone} of the numbers from 0 to {highest} have no "
                 "edges, and are nodes without edges; names=True if the nodes are only those in the table"
             )
     else:
@@ -277,19 +282,8 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, stated: 
                 f"{edges.table.path}: the smallest node is {lowest}, so that the nodes before it have no edges: node i "
                 f"is row i of {counted.path}, from 0 on"
             )
-    adjacency, times = _adjacency(*(number[end] for end in edges.ends), edges, nodes)
-    parts = Parts(adjacency, _values(features), _values(labels), _places(features, labels), None, times)
-    parts.sides = _sides(*(number[end] for end in edges.ends), nodes)
-    return parts
-
-
-def _sides(start: np.ndarray, end: np.ndarray, nodes: int) -> np.ndarray | None:
-    sides = np.full(nodes, -1, np.int64)
-    sides[start] = 0
-    if (sides[end] == 0).any():
-        return None
-    sides[end] = 1
-    return sides
+    adjacency, times, sides = build(edges, number, nodes)
+    return Parts(adjacency, _values(features), _values(labels), _places(features, labels), None, times, sides=sides)
 
 
 def _length(rows: Rows) -> int:
@@ -305,7 +299,7 @@ def _length(rows: Rows) -> int:
 # Nodes with names.
 
 
-def _named(edges: Edges, features: Rows | None, labels: Rows | None) -> Parts:
+def _named(edges: Edges, features: Rows | None, labels: Rows | None, build: Build) -> Parts:
     """The parts of a graph whose nodes are all names of the three tables, in their order."""
     tables = [rows for rows in (features, labels) if rows is not None]
     code = {name: number for number, name in enumerate(edges.names)} if tables else {}
@@ -318,7 +312,7 @@ def _named(edges: Edges, features: Rows | None, labels: Rows | None) -> Parts:
     _warn_of_words(edges, nodes)
     in_edges = np.zeros(len(nodes), bool)
     in_edges[node[: len(edges.names)]] = True
-    adjacency, times = _adjacency(*(node[end] for end in edges.ends), edges, len(nodes))
+    adjacency, times, sides = build(edges, node, len(nodes))
     found = []
     for rows, what in ((features, "features are 0"), (labels, "label is unknown")):
         at = None if rows is None else node[[code[name] for name in rows.names]]
@@ -332,7 +326,7 @@ def _named(edges: Edges, features: Rows | None, labels: Rows | None) -> Parts:
         _places(features, labels),
         nodes,
         times,
-        sides=_sides(*(node[end] for end in edges.ends), len(nodes)),
+        sides=sides,
     )
 
 
@@ -375,14 +369,16 @@ def _compare(edges: Edges, rows: Rows, at: np.ndarray, in_edges: np.ndarray, nod
     if alone.any():
         first = int(alone.argmax())
         warn_outside(
-            f"{rows.table.place(rows.lines[first])}: {counted(alone, 'name')} not in {path}, such as "
+            f"{rows.table.place(rows.lines[first])}: {counted(np.count_nonzero(alone), 'name')} not in {path}, such as "
             f"{short(rows.names[first])}: nodes without edges"
         )
     missing = in_edges.copy()
     missing[at] = False
     if missing.any():
         first = short(str(nodes[missing.argmax()]))
-        warn_outside(f"{path}: {counted(missing, 'name')} not in {other}, such as {first}: their {what}")
+        warn_outside(
+            f"{path}: {counted(np.count_nonzero(missing), 'name')} not in {other}, such as {first}: their {what}"
+        )
 
 
 def _placed(values: Any, at: np.ndarray, nodes: int) -> Any:
@@ -399,45 +395,3 @@ def _labels(values: np.ndarray, at: np.ndarray, nodes: int) -> np.ndarray:
     out = np.full(nodes, "" if values.dtype == object else -1, values.dtype)
     out[at] = values
     return out
-
-
-def counted(mask: np.ndarray, noun: str) -> str:
-    """How many a mask chooses: "1 name is", "2 names are"."""
-    count = int(np.count_nonzero(mask))
-    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"
-
-
-# Edges.
-
-
-def _adjacency(
-    source: np.ndarray, target: np.ndarray, edges: Edges, nodes: int
-) -> tuple[scipy.sparse.csr_matrix, EdgeTimes | None]:
-    """The symmetric adjacency, each edge with the largest of its weights, and the first time of each edge."""
-    loops = source == target
-    if loops.any():
-        warn_outside(f"{edges.table.path}: {counted(loops, 'edge')} from a node to itself, and left out")
-    weights, times = edges.weights, edges.times
-    used = ~loops
-    key = np.minimum(source, target).astype(np.int64)
-    key *= nodes
-    key += np.maximum(source, target)
-    key, weights, times = key[used], *(None if part is None else part[used] for part in (weights, times))
-    if weights is None and times is None:
-        # np.unique keeps a table of hashes, which takes ten times as long.
-        key.sort()
-        key = key[np.diff(key, prepend=-1) != 0]
-    else:
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        starts = np.flatnonzero(np.diff(key, prepend=-1))
-        key = key[starts]
-        if key.size:
-            weights = None if weights is None else np.maximum.reduceat(weights[order], starts)
-            times = None if times is None else np.minimum.reduceat(times[order], starts)
-    low, high = (key // nodes).astype(np.int32), (key % nodes).astype(np.int32)
-    values = np.ones(key.size) if weights is None else weights
-    # A sum of two triangles would drop the edges of weight 0.
-    row, col = np.concatenate([low, high]), np.concatenate([high, low])
-    adjacency = scipy.sparse.csr_matrix((np.tile(values, 2), (row, col)), (nodes, nodes))
-    return adjacency, None if times is None else EdgeTimes(key, times)

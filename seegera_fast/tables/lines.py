@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -37,7 +37,9 @@ MARK = "\ufeff"
 NUMERIC = b"0123456789.eE+-, \t\n"
 
 
-def texts(path: Path, encoding: str | None, comments: str, want: str) -> Iterator[tuple[int, str]]:
+def texts(
+    path: Path, encoding: str | None, comments: str, want: str, note: Callable[[int], None]
+) -> Iterator[tuple[int, str]]:
     """Yields blocks of lines, each block with the number of its first line. Each line ends with a line feed.
 
     Args:
@@ -45,6 +47,7 @@ def texts(path: Path, encoding: str | None, comments: str, want: str) -> Iterato
         encoding: None: UTF-8. A byte order mark at the start is skipped.
         comments: the letters that start a comment, in which any bytes may stand.
         want: what a line should hold, for messages.
+        note: is told how many bytes of the file were read.
 
     Raises:
         OSError: the file can't be read.
@@ -58,6 +61,7 @@ def texts(path: Path, encoding: str | None, comments: str, want: str) -> Iterato
                 raise ValueError(f"{path}: {kind}, want text, plain or compressed by gzip (.gz)")
         file: IO[bytes] = gzip.GzipFile(fileobj=raw) if head.startswith(GZIP) else raw
         for content in _whole_lines(path, file, encoding):
+            note(raw.tell() if raw.seekable() else 0)
             text = _decoded(path, line, content, comments, want)
             if line == 1:
                 text = text.removeprefix(MARK)

@@ -24,11 +24,15 @@ class _Numbers(dict):
 
 
 class Names:
-    """Numbers names in the order in which they come. The same numbers with and without pyarrow."""
+    """Numbers names in the order in which they come. The same numbers with and without pyarrow.
 
-    def __init__(self) -> None:
+    Args:
+        codes: what int32 arrays are appended to: the number of each name, an array for each call of :meth:`add`.
+    """
+
+    def __init__(self, codes: Any) -> None:
         self._numbers: _Numbers | None = _Numbers()
-        self._codes: list[np.ndarray] = []
+        self._codes = codes
         # With pyarrow: the names so far, and those that are still to be numbered.
         self._known: Any = None
         self._waiting: list[Any] = []
@@ -45,12 +49,12 @@ class Names:
         if sum(map(len, self._waiting)) > AT_ONCE:
             self._number_waiting()
 
-    def finish(self) -> tuple[list[str], list[np.ndarray]]:
-        """The different names, and the number of each name that was added, an array for each call of :meth:`add`."""
+    def finish(self) -> list[str]:
+        """The different names, by their numbers."""
         if self._numbers is not None:
-            return list(self._numbers), self._codes
+            return list(self._numbers)
         self._number_waiting()
-        return self._known.to_pylist(), self._codes
+        return self._known.to_pylist()
 
     def _change_over(self) -> None:
         try:
@@ -67,7 +71,8 @@ class Names:
         pieces = [pyarrow.DictionaryArray.from_arrays(nothing, self._known), *self._waiting]
         merged = pyarrow.chunked_array(pieces).unify_dictionaries().chunks
         self._known = merged[0].dictionary
-        self._codes += [np.array(piece.indices.to_numpy(), np.int32) for piece in merged[1:]]
+        for piece in merged[1:]:
+            self._codes.append(np.array(piece.indices.to_numpy(), np.int32))
         self._waiting = []
 
 

@@ -5,7 +5,6 @@ NumPy itself takes the memory that a header asks for, and reports a damaged head
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import zipfile
@@ -17,9 +16,8 @@ import numpy as np
 
 from ..entries import INTEGER_KINDS, REAL_KINDS
 from ..support.hints import quoted
+from ..support.numpy_header import LONGEST_HEADER, read_header
 
-# NumPy's own limit for files that are not trusted.
-LONGEST_HEADER = 10_000
 # Zeros are compressed to 1/1000. A graph rarely is to 1/20, and one without weights and with all edges to 1/260.
 MOST_INFLATION = 500
 SMALL_ARCHIVE = 2**26
@@ -89,7 +87,7 @@ def _members(archive: zipfile.ZipFile, size: int, members: Mapping[str, str]) ->
 def _array(stream: IO[bytes], size: int, kinds: str) -> np.ndarray:
     """Reads an array from a stream that holds ``size`` bytes."""
     head = stream.read(LONGEST_HEADER)
-    shape, order, dtype, start = _header(head)
+    shape, order, dtype, start = read_header(head)
     if dtype.kind not in kinds or not dtype.itemsize:
         raise ValueError(f"got values of type {dtype}, want {WANTED[kinds]}")
     declared = math.prod(shape) * dtype.itemsize
@@ -105,16 +103,3 @@ def _array(stream: IO[bytes], size: int, kinds: str) -> np.ndarray:
         at += got
     array = content.view(dtype).reshape(shape, order=order)
     return array.astype(dtype.newbyteorder("="), copy=False)
-
-
-def _header(head: bytes) -> tuple[tuple[int, ...], str, np.dtype, int]:
-    """Shape, memory order and type that the first bytes of a file declare, and where the values begin."""
-    stream = io.BytesIO(head)
-    try:
-        version = np.lib.format.read_magic(stream)
-        # Version 3 differs only for the names of fields.
-        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, fortran, dtype = reader(stream)
-    except Exception as error:  # A damaged header is a Python literal that can raise almost any; no list is documented.
-        raise ValueError(f"a damaged header: {type(error).__name__}: {str(error)[:200]}") from error
-    return shape, "F" if fortran else "C", dtype, stream.tell()

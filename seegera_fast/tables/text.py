@@ -74,8 +74,11 @@ class TextFile:
         path, want: the arguments.
         first, second: the fields of the first two records, or None.
         first_line: the line of the first record.
+        size, done: the number of bytes of the file (None: it is a pipe), and how many were read.
         comments_inside: the number of lines of comment after the first record, in a file that is not one of numbers.
     """
+
+    unit = "B"
 
     def __init__(
         self,
@@ -98,11 +101,15 @@ class TextFile:
         self._mixed = 0
         # The beginning of a record that the next block of lines goes on with, and its line.
         self._begun: tuple[int, str] | None = None
-        self._blocks = self._split(texts(path, encoding, comments, want))
+        self.size, self.done = path.stat().st_size if path.is_file() else None, 0
+        self._blocks = self._split(texts(path, encoding, comments, want, self._note))
         self._head = next(self._blocks, None)
         if self._head is not None:
             self.first, self.first_line = self._head.record(0), self._head.lines[0]
             self.second = self._head.record(1) if len(self._head) > 1 else None
+
+    def _note(self, done: int) -> None:
+        self.done = done
 
     def place(self, line: int) -> str:
         return f"{self.path}, line {line}"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from .. import pyg
+from ..edge_keys import among, keys_of
 from ..graph import Graph
 from ..support import arguments
 
@@ -44,7 +45,7 @@ class LinkSplit:
         arguments.instance("train", self.train, Graph)
         for name in PARTS:
             object.__setattr__(self, name, _pairs(name, getattr(self, name), self.train))
-        edges = _keys(self.train.edges(), self.train.num_nodes)
+        edges = keys_of(self.train.edges(), self.train.num_nodes)
         _refuse_leaks(self, edges, self.train.num_nodes, LINK_WORDS)
         for part in ("valid", "test"):
             if len(getattr(self, f"{part}_pos")) and not len(getattr(self, f"{part}_neg")):
@@ -82,8 +83,8 @@ class LinkSplit:
         parts = {"train": train, "valid": valid, "test": test}
         pairs = {name: pyg.pairs_of_part(name, data) for name, data in parts.items()}
         graph = Graph.from_pyg(pyg.without_pairs(train), **options)
-        learned = _keys(_pairs("train", pairs["train"][0], graph), graph.num_nodes)
-        if not torch.isin(learned, _keys(graph.edges(), graph.num_nodes)).all():
+        learned = keys_of(_pairs("train", pairs["train"][0], graph), graph.num_nodes)
+        if not torch.isin(learned, keys_of(graph.edges(), graph.num_nodes)).all():
             raise ValueError(
                 "train: has pairs in edge_label_index that are no edges in edge_index, want disjoint_train_ratio=0"
             )
@@ -170,11 +171,11 @@ def check_link_split_of(graph: Graph, split: LinkSplit) -> None:
     arguments.instance("split", split, LinkSplit)
     if graph.num_nodes != split.train.num_nodes:
         raise ValueError(f"split: has {split.train.num_nodes} nodes, want those of graph: {graph.num_nodes}")
-    edges = _keys(graph.edges(), graph.num_nodes)
+    edges = keys_of(graph.edges(), graph.num_nodes)
     for name, pairs in {"train": split.train.edges(), **{name: getattr(split, name) for name in PARTS}}.items():
         absent = name.endswith("neg")
         pairs = pairs.to(graph.device)
-        wrong = torch.isin(_keys(pairs, graph.num_nodes), edges, invert=not absent)
+        wrong = torch.isin(keys_of(pairs, graph.num_nodes), edges, invert=not absent)
         if wrong.any():
             low, high = pairs[wrong][0].tolist()
             raise ValueError(
@@ -190,7 +191,7 @@ def check_feature_split_of(graph: Graph, split: FeatureSplit) -> None:
     if features.shape != train.shape:
         raise ValueError(f"split: has features of shape {train.shape}, want those of graph: {features.shape}")
     cells = [torch.stack([train.row, train.col], dim=1), split.valid_pos, split.test_pos]
-    keys = torch.cat([_keys(part.to(graph.device), features.shape[1]) for part in cells])
+    keys = torch.cat([keys_of(part.to(graph.device), features.shape[1]) for part in cells])
     values = torch.cat([part.to(graph.device) for part in (train.values, split.valid_values, split.test_values)])
     order = keys.argsort()
     whole = features.row * features.shape[1] + features.col
@@ -213,7 +214,7 @@ def _refuse_leaks(split: Any, seen: torch.Tensor, width: int, words: tuple[str, 
     """Checks that nothing is in two parts of a split.
 
     Args:
-        seen: int64: the keys of what the training graph has, see :func:`_keys`.
+        seen: int64: the keys of what the training graph has, ascending.
     """
     things, present, wanted = words
 
@@ -225,14 +226,17 @@ def _refuse_leaks(split: Any, seen: torch.Tensor, width: int, words: tuple[str, 
                 f"{what}; want {wanted}"
             )
 
+    known = [seen]
     for name in ("valid_pos", "test_pos"):
-        held_out = _keys(getattr(split, name), width)
-        refuse(name, torch.isin(held_out, seen), "in the training graph or in another part")
-        different, counts = held_out.unique(return_counts=True)
-        refuse(name, torch.isin(held_out, different[counts > 1]), "held out twice")
-        seen = torch.cat([seen, held_out])
+        held_out = keys_of(getattr(split, name), width)
+        for part in known:
+            refuse(name, among(held_out, part), "in the training graph or in another part")
+        found = held_out.sort().values
+        refuse(name, among(held_out, found[1:][found[1:] == found[:-1]]), "held out twice")
+        known.append(found)
     for name in ("valid_neg", "test_neg"):
-        refuse(name, torch.isin(_keys(getattr(split, name), width), seen), present)
+        absent = keys_of(getattr(split, name), width)
+        refuse(name, torch.stack([among(absent, part) for part in known]).any(dim=0), present)
 
 
 def _pairs(name: str, pairs: Any, graph: Graph) -> torch.Tensor:
@@ -244,7 +248,7 @@ def _pairs(name: str, pairs: Any, graph: Graph) -> torch.Tensor:
         raise ValueError(f"{name}: got shape {tuple(found.shape)}, want [number of pairs, 2]")
     if (found[:, 0] == found[:, 1]).any():
         raise ValueError(f"{name}: got a pair of a node with itself, want pairs of two nodes")
-    return found.sort(dim=1).values
+    return torch.stack([torch.minimum(*found.T), torch.maximum(*found.T)], dim=1)
 
 
 def _cells(name: str, cells: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
@@ -265,8 +269,3 @@ def _values(name: str, values: Any, graph: Graph) -> torch.Tensor:
         raise TypeError(f"{name}: got values of type {found.dtype}, want real numbers")
     numbers = torch.zeros(found.shape, dtype=graph.dtype, device=graph.device)
     return numbers.copy_(torch.from_numpy(found.astype(np.float64)))
-
-
-def _keys(pairs: torch.Tensor, width: int) -> torch.Tensor:
-    """int64 ``[m]``: a number for each pair; the second numbers are below ``width``."""
-    return pairs[:, 0] * width + pairs[:, 1]

@@ -53,13 +53,16 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
     kind = "non-edges" if sides is None else "non-edges across its sides"
     ranks = _ranks(generator, absent.count, num_valid + num_test, f"graph: has {graph.num_edges} edges", kind)
     negatives = absent.pairs(ranks.to(graph.device))
-    order = torch.from_numpy(generator.permutation(graph.num_edges)).to(graph.device)
     hidden = num_valid + num_test
+    chosen = torch.from_numpy(generator.permutation(graph.num_edges)[:hidden].copy()).to(graph.device)
+    stays = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
+    stays[chosen] = False
+    positives = edges[chosen]
     return LinkSplit(
-        train=graph.with_edges(edges[order[hidden:]]),
-        valid_pos=edges[order[:num_valid]],
+        train=graph._keep_edges(torch.nonzero(stays).flatten()),
+        valid_pos=positives[:num_valid],
         valid_neg=negatives[:num_valid],
-        test_pos=edges[order[num_valid:hidden]],
+        test_pos=positives[num_valid:],
         test_neg=negatives[num_valid:],
     )
 

@@ -1,4 +1,4 @@
-"""The structure of the transpose of a sparse matrix, in time proportional to the entries."""
+"""Matrices in compressed rows: their transposes, in time proportional to the entries, rows and sums."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ def transposed(
         )
     counts = torch.zeros(shape[1] + 1, dtype=torch.int64, device=col.device)
     counts.scatter_add_(0, col + 1, torch.ones_like(col))
-    row = torch.repeat_interleave(torch.arange(shape[0], device=col.device), rowptr.diff(), output_size=col.shape[0])
     order = torch.argsort(col, stable=True)
-    return counts.cumsum(0), row[order], order
+    return counts.cumsum(0), rows_of(rowptr, col.shape[0])[order], order
+
+
+def rows_of(rowptr: torch.Tensor, entries: int) -> torch.Tensor:
+    """int64 ``[nnz]``: the row of each entry."""
+    rows = torch.arange(rowptr.shape[0] - 1, device=rowptr.device)
+    return torch.repeat_interleave(rows, rowptr.diff(), output_size=entries)
+
+
+def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """``[rows]``: the sums of the rows, added in the order of the entries on every device."""
+    return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)
