@@ -20,7 +20,7 @@ from torch_geometric.transforms import RandomLinkSplit
 
 import seegera_fast as sf
 from seegera_fast import Graph
-from seegera_fast.tasks import LinkSplit, link_prediction, node_classification, split_links
+from seegera_fast.tasks import LinkSplit, embed, link_prediction, node_classification, split_links
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 EDGES = [[0, 1], [1, 2]]
@@ -246,7 +246,7 @@ def test_labels_that_are_no_classes(y, reason):
         graph = Graph.from_pyg(ring(8, x=torch.eye(8), y=y))
     assert [warning.filename for warning in caught] == [__file__]
     assert graph.labels is None
-    assert link_prediction(graph, **QUICK).epochs == 1
+    assert embed(graph, **QUICK).epochs == 1
     for each in (graph, graph.with_edges(graph.edges()), copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
         with pytest.raises(ValueError, match=rf"^graph: has no labels \({reason}.*\), want a graph with labels="):
             node_classification(each, **QUICK)
