@@ -194,7 +194,7 @@ def train(
         if checkpoint is not None or processes.size > 1:
             facts = _identity(model, config, seed, data, {**(fields or {}), **source.facts})
             if processes.size > 1:
-                processes.require_same({**facts, **_more_facts(model, config, checkpoint)})
+                processes.require_same({**facts, **_more_facts(model, config, checkpoint, data)})
             course = _course(model, config, facts, validation, source.steps_per_epoch)
         state = None if checkpoint is None else processes.broadcast(lambda: checkpoint.begin(course))
         run.resume(state)
@@ -388,11 +388,15 @@ def _identity(
     return facts
 
 
-def _more_facts(model: SeeGera, config: TrainingConfig, checkpoint: Checkpoint | None) -> dict[str, Any]:
+def _more_facts(
+    model: SeeGera, config: TrainingConfig, checkpoint: Checkpoint | None, data: Graph | None
+) -> dict[str, Any]:
     """What has to be the same in all processes besides the identity of the run."""
-    trained = {f"{name} that is trained on": value for name, value in fingerprint(model.graph).items()}
-    every = None if checkpoint is None else checkpoint.every
-    return {"epochs": config.epochs, "checkpoint every": every, "torch": torch.__version__, **trained}
+    facts: dict[str, Any] = {"epochs": config.epochs, "torch": torch.__version__}
+    facts["checkpoint every"] = None if checkpoint is None else checkpoint.every
+    if data is not None and data is not model.graph:
+        facts |= {f"{name} that is trained on": value for name, value in fingerprint(model.graph).items()}
+    return facts
 
 
 def _copy_of(model: SeeGera) -> dict[str, torch.Tensor]:

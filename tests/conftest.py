@@ -32,6 +32,7 @@ TOGETHER = (
     "test_packaging.py",
     "test_cuda_on_cpu.py",
     "test_distributed.py",
+    "test_processes.py",
     "test_templates.py",
     "test_triton_blocks.py",
     "test_triton_common.py",

@@ -8,7 +8,8 @@ import ranks
 import torch
 
 import seegera_fast as sf
-from seegera_fast.distributed import Processes, ProcessLost, rank_of_error
+from seegera_fast.command.processes import own_device, require_shared
+from seegera_fast.distributed import Processes, ProcessLost, _exchanged_on, rank_of_error
 from seegera_fast.support.atomic import Unwritable
 from seegera_fast.training import TrainingFailure
 
@@ -188,3 +189,42 @@ def test_seeds_of_steps_differ_between_processes():
     first, second = ranks.values(ranks.run(seeds))
     assert first == seeds(0)
     assert not {*first} & {*second}
+
+
+@pytest.mark.parametrize(
+    ("configuration", "device", "found"),
+    [
+        ("cpu:gloo,cuda:gloo", "cpu", "cpu"),
+        ("cpu:gloo,cuda:gloo", "cuda:1", "cpu"),
+        ("cpu:gloo,cuda:nccl", "cpu", "cpu"),
+        ("cpu:gloo,cuda:nccl", "cuda:1", "cuda:1"),
+        ("cuda:nccl", "cpu", "cuda:3"),
+        ("cuda:nccl", "cuda:1", "cuda:1"),
+    ],
+)
+def test_where_tensors_are_exchanged(monkeypatch, configuration, device, found):
+    monkeypatch.setattr("torch.distributed.get_backend_config", lambda: configuration)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
+    assert _exchanged_on(torch.device(device)) == torch.device(found)
+
+
+def test_each_process_of_the_command_has_its_own_device(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert own_device(torch.device("cpu")) == torch.device("cpu")
+    assert own_device(torch.device("cuda")) == torch.device("cuda", 1)
+    with pytest.raises(ValueError, match="--device: got cuda:0 for each of several processes, want cuda, so that"):
+        own_device(torch.device("cuda:0"))
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match="got cuda for process 2 of this machine, and torch sees 2 NVIDIA GPUs"):
+        own_device(torch.device("cuda"))
+
+
+def test_commands_of_one_process_are_refused_in_several(monkeypatch):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}.items():
+        monkeypatch.setenv(name, value)
+    require_shared("train")
+    with pytest.raises(ValueError, match="embed runs in one process, got 2 of torchrun"):
+        require_shared("embed")
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    require_shared("embed")

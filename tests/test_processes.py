@@ -15,7 +15,7 @@ import torch
 
 import seegera_fast as sf
 from seegera_fast.batches import source_of
-from seegera_fast.distributed import Processes
+from seegera_fast.distributed import Processes, ProcessLost
 from seegera_fast.objective import Output
 from seegera_fast.steps import run_epoch
 
@@ -364,3 +364,31 @@ def test_command_in_two_processes(tmp_path):
     assert found["scores"]["test"] == pytest.approx(expected["scores"]["test"], rel=1e-5)
     embeddings = [np.load(tmp_path / name / "embedding.npy") for name in ("fine", "alone")]
     assert np.allclose(*embeddings, rtol=1e-3, atol=1e-5)
+
+
+def killed(rank, path):
+    """A run of which one process is killed in the third epoch, after the first checkpoint."""
+    forward, seen = sf.SeeGera.forward, []
+
+    def changed(model, *arguments, **given):
+        seen.append(given["seed"])
+        if rank == 1 and len(seen) == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return forward(model, *arguments, **given)
+
+    sf.SeeGera.forward = changed
+    return trained(rank, sf.Checkpoint(path, every=1))
+
+
+def whole_and_resumed(rank, path):
+    return trained(rank), trained(rank, sf.Checkpoint(path, every=1, resume=True))
+
+
+def test_a_run_goes_on_to_the_same_bits_after_a_process_was_killed(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    first, second = ranks.run(killed, path)
+    assert isinstance(first.error, ProcessLost)
+    assert second.status == -signal.SIGKILL
+    assert path.exists()
+    for whole, resumed in ranks.values(ranks.run(whole_and_resumed, path)):
+        assert_same_runs(resumed, whole)

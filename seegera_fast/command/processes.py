@@ -32,7 +32,7 @@ def processes_of(options: argparse.Namespace) -> Iterator[Processes]:
     """
     launched = Processes.launched()
     if launched.size > 1:
-        options.device = _own(options.device)
+        options.device = own_device(options.device)
         options.quiet |= not launched.first
     with warnings.catch_warnings():
         if not launched.first:
@@ -41,7 +41,7 @@ def processes_of(options: argparse.Namespace) -> Iterator[Processes]:
             yield processes
 
 
-def _own(device: torch.device) -> torch.device:
+def own_device(device: torch.device) -> torch.device:
     """The device of this process."""
     if device.type != "cuda":
         return device
