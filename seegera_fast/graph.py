@@ -57,9 +57,11 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
             for the nodes of the first, 1 for those of the second, -1 for those without edges. Else None.
         edge_times: float64 ``[num_edges]``: the time of each row of :meth:`edges`, where ``from_table`` read times.
             Else None.
-        parts: int64 ``[n]`` on the CPU: the part of each node, see :meth:`with_parts`; None: no parts.
+        parts: int64 ``[n]`` on the CPU: the part of each node, see :meth:`seegera_fast.Graph.with_parts`; None: no
+            parts.
         data_set: name of the data set, where ``sf.datasets.load`` read the graph: tasks take its preset. Else None.
-        node_numbers: int64 ``[n]``: of a :meth:`subgraph`, the numbers of its nodes in the whole graph. Else None.
+        node_numbers: int64 ``[n]``: the numbers in the whole graph of the nodes of a
+            :meth:`seegera_fast.Graph.subgraph`. Else None.
 
     Raises:
         TypeError: an argument is of a wrong kind or not numeric.

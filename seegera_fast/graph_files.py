@@ -77,7 +77,7 @@ class GraphFiles:
         """Opens a graph that :meth:`save` or ``seegera-fast import`` has written. Its arrays are mapped into memory.
 
         Only what is used is read from the disk, and memory that is short can be taken back for other things. The graph
-        has all methods of one in memory; what they compute from the whole graph, such as :attr:`propagation`, is in
+        has all methods of one in memory; what they compute from the whole graph, such as ``propagation``, is in
         memory. Writing to a tensor does not change the file.
 
         Args:

@@ -42,7 +42,7 @@ class Docstrings(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_: object) -> None:
         # ops.gcn is a module for griffe. In Python it is the function of that name, see ops/__init__.py.
-        for package in (pkg, *pkg.modules.values()):
+        for package in pkg.modules.values():
             for name, module in list(package.modules.items()):
                 if name in module.functions:
                     package.set_member(name, module.functions[name])
