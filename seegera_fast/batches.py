@@ -187,7 +187,7 @@ class PartBatches:
     def order(self, seed: int, epoch: int) -> list[int]:
         """The parts in the order in which the batches of an epoch take them."""
         generator = torch.Generator("cpu").manual_seed(derive_seed(seed, epoch, Site.BATCHES))
-        return torch.randperm(self.parts, generator=generator).tolist()
+        return torch.randperm(self.parts, generator=generator, device="cpu").tolist()
 
     def nodes(self, parts: Iterable[int]) -> torch.Tensor:
         """Int64: the nodes of some parts in ascending order, on the graph's device."""

@@ -96,9 +96,12 @@ class GraphFiles:
         if verify is not None:
             verify = arguments.flag("verify", verify)
         found = ArrayFolder(path, KIND)
-        graph = _graph_of(cls, found)
-        if verify or (verify is None and not found.as_written()):
+        read = verify or (verify is None and not found.as_written())
+        if read:
+            # Before anything is made of them, so that the message names the file that was changed.
             found.verify()
+        graph = _graph_of(cls, found)
+        if read:
             _check(graph, found)
         return graph
 

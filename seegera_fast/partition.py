@@ -91,7 +91,7 @@ def partition(adjacency: SparseMatrix, parts: int, method: str = "auto") -> torc
     """
     rowptr, col = (tensor.cpu().numpy() for tensor in (adjacency.rowptr, adjacency.col))
     if parts == 1:
-        return torch.zeros(adjacency.shape[0], dtype=torch.int64)
+        return torch.zeros(adjacency.shape[0], dtype=torch.int64, device="cpu")
     metis = importlib.util.find_spec("pymetis") is not None
     if method == "metis" and not metis:
         raise ValueError('method: got "metis", want the package pymetis for it: pip install "seegera-fast[scale]"')

@@ -429,7 +429,7 @@ class SparseMatrix(Keeping):
 
 def adjacency_of(rowptr: np.ndarray, col: np.ndarray, dtype: torch.dtype) -> SparseMatrix:
     """The adjacency of an undirected graph without self-loops, from int64 ``[n + 1]`` and ``[nnz]``."""
-    parts = torch.from_numpy(rowptr), torch.from_numpy(col), torch.ones(col.size, dtype=dtype)
+    parts = torch.from_numpy(rowptr), torch.from_numpy(col), torch.ones(col.size, dtype=dtype, device="cpu")
     return SparseMatrix(*parts, (rowptr.size - 1,) * 2, symmetric=True, hollow=True)
 
 

@@ -4,12 +4,15 @@ The table resources.json beside this file has the registers of each kernel. A ke
 no more shared memory than SHARED. With the compilers that wrote the table it must have no more registers than the table
 says. With other compilers, which allocate differently, it may have half as many again.
 
+A Triton kernel is compiled again only if its sources or Triton are others than those the table was written from.
+
 ``python tests/ahead_of_time.py`` writes the table again.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -147,6 +150,28 @@ def _demangle(symbol: str) -> str:
     return re.search(r"(\w+(?:<[^()]*>)?)\(", name)[1]
 
 
+def digest(operation: str) -> str:
+    """A digest of the sources of an operation's Triton kernels, and of all that they import."""
+    folder = ROOT / "kernels" / "triton"
+    sources = [*folder.glob(f"{operation}.py"), *folder.glob(f"{operation}_*.py"), *folder.glob("common/*.py")]
+    sources += [folder / "__init__.py", *(ROOT / "seegera_fast" / "reference").glob("*.py"), Path(__file__)]
+    found = hashlib.sha256()
+    for path in sorted(sources):
+        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def measure_triton(operation: str) -> Resources:
+    """The Triton kernels of an operation: of the table if it was written from the same sources, or compiled here."""
+    table = json.loads(TABLE.read_text())
+    if table["versions"]["triton"] != triton_version() or table["sources"].get(operation) != digest(operation):
+        return compile_triton(operation)
+    return {
+        kernel: {name: {"registers": registers, "spilled": 0} for name, registers in by_name.items()}
+        for kernel, by_name in table["triton"][operation].items()
+    }
+
+
 def compile_triton(operation: str) -> Resources:
     """The kernels that ``ahead_of_time()`` of kernels/triton/<operation>.py lists, compiled in another process."""
     with tempfile.TemporaryDirectory() as cache:
@@ -239,6 +264,7 @@ def write_table() -> None:
                 kernel: {name: by_name[name]["registers"] for name in ARCHITECTURES}
                 for kernel, by_name in sorted(measured.items())
             }
+    table["sources"] = {operation: digest(operation) for operation in TRITON_MODULES}
     TABLE.write_text(json.dumps(table, indent=2) + "\n")
 
 

@@ -18,7 +18,7 @@ except ImportError:
 # repeats it alone.
 PROPERTIES = {"deadline": None, "print_blob": True, "database": None}
 if hypothesis is not None:
-    for profile, examples in (("quick", 25), ("long", 200), ("fuzz", 3500)):
+    for profile, examples in (("quick", 25), ("long", 100), ("fuzz", 3500)):
         hypothesis.settings.register_profile(profile, max_examples=examples, **PROPERTIES)
     hypothesis.settings.load_profile("quick")
 

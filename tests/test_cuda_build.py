@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import ahead_of_time
@@ -25,9 +26,23 @@ def test_cuda_kernels_keep_to_the_resource_table(operation):
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ahead_of_time.TRITON_MODULES)
 def test_triton_kernels_keep_to_the_resource_table(operation):
-    measured = ahead_of_time.compile_triton(operation)
+    measured = ahead_of_time.measure_triton(operation)
     assert measured, "no kernel was compiled"
     assert ahead_of_time.problems("triton", operation, measured) == []
+
+
+@needs_triton
+@pytest.mark.slow
+def test_triton_kernels_are_compiled_where_the_table_is_not_of_their_sources(tmp_path, monkeypatch):
+    table = json.loads(ahead_of_time.TABLE.read_text())
+    table["sources"]["draw_subset"] = "of other sources"
+    changed = tmp_path / "resources.json"
+    changed.write_text(json.dumps(table))
+    monkeypatch.setattr(ahead_of_time, "TABLE", changed)
+    measured = ahead_of_time.measure_triton("draw_subset")
+    # What was compiled has its shared memory.
+    assert all("shared" in used for by_name in measured.values() for used in by_name.values())
+    assert ahead_of_time.problems("triton", "draw_subset", measured) == []
 
 
 @needs_nvcc

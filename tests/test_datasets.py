@@ -641,7 +641,7 @@ class TestDownload:
 
         monkeypatch.setattr(registry, "download_file", fetch)
         options = ["--data", "cora", "--root", str(tmp_path / "root"), *["--quiet"] * quiet]
-        (tmp_path / "model").write_bytes(b"")
+        sf.SeeGera(sf.datasets.load("digits"), embedding_dim=1, hidden_dim=1).save(tmp_path / "model")
         commands = {
             "train": ["train", *options, "--out", str(tmp_path / "out")],
             "embed": ["embed", str(tmp_path / "model"), *options, "--out", str(tmp_path / "e.npy")],

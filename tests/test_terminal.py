@@ -694,8 +694,8 @@ def test_without_a_command_they_are_named(run):
     status, printed, err = run()
     assert (status, printed) == (2, "")
     assert err == (
-        "seegera-fast: error: COMMAND is missing; want one of train, embed, links, complete, reproduce, sweep, info; "
-        "seegera-fast --help explains them\n"
+        "seegera-fast: error: COMMAND is missing; want one of train, import, embed, links, complete, reproduce, sweep, "
+        "info; seegera-fast --help explains them\n"
     )
 
 
