@@ -665,7 +665,7 @@ def test_interrupt_before_the_first_epoch_leaves_nothing(run, own, tmp_path, mon
 def test_what_killed_processes_left_is_removed_and_what_lives_is_not(run, own, tmp_path, monkeypatch, plain_picture):
     out = tmp_path / "out"
     out.mkdir()
-    dead, living = (out / f".model.safetensors.{name}.part" for name in ("dead", "living"))
+    dead, living = (out / f".model.safetensors.{name}.part" for name in ("deaddead", "11111111"))
     for path in (dead, living, out / ".lock"):
         path.write_text("half")
     held = os.open(living, os.O_RDONLY)
@@ -684,7 +684,7 @@ def test_what_killed_processes_left_is_removed_and_what_lives_is_not(run, own, t
     finally:
         os.close(held)
 
-    dead, living = (tmp_path / f".e.npy.{name}.part" for name in ("dead", "living"))
+    dead, living = (tmp_path / f".e.npy.{name}.part" for name in ("deaddead", "11111111"))
     dead.write_text("half")
     with open(living, "w") as file:
         assert atomic.hold(file.fileno())
@@ -711,10 +711,10 @@ def test_without_marks_nothing_is_taken_for_left_behind(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(atomic.fcntl, "flock", flock)
-    (tmp_path / ".file.dead.part").write_text("half")
+    (tmp_path / ".file.deaddead.part").write_text("half")
     with atomic.written_aside(tmp_path / "file") as file:
         file.write(b"whole")
-    assert files_in(tmp_path) == [".file.dead.part", "file"]
+    assert files_in(tmp_path) == [".file.deaddead.part", "file"]
     assert (tmp_path / "file").read_bytes() == b"whole"
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import seegera_fast as sf
 from seegera_fast import graph_files, tasks
-from seegera_fast.support import array_folder
+from seegera_fast.support import array_folder, atomic
 
 PARTS = ("rowptr", "col", "values")
 
@@ -212,6 +212,53 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     assert os.listdir(tmp_path) == ["graph"]
 
 
+def test_a_graph_that_could_not_be_replaced_is_put_back(folder, monkeypatch):
+    rename, graph = os.replace, cases.graph("random", "counts")
+
+    def once(source, target):
+        if target == folder:
+            monkeypatch.setattr(os, "replace", rename)
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", once)
+    with pytest.raises(OSError, match=r"graph can't be written: Input/output error"):
+        graph.save(folder)
+    assert os.listdir(folder.parent) == ["graph"]
+    assert same(sf.Graph.open(folder, verify=True), named_graph())
+
+
+def test_a_graph_that_a_killed_process_moved_away_is_put_back(folder):
+    former, graph = folder.with_name(".graph.00000000.former"), cases.graph("random", "counts")
+    folder.rename(former)
+    with largest_file(1000), pytest.raises(OSError, match=r"can't be written"):
+        graph.save(folder)
+    assert os.listdir(folder.parent) == ["graph"]
+    assert same(sf.Graph.open(folder, verify=True), named_graph())
+    # It was killed after the new one was in its place.
+    shutil.copytree(folder, former)
+    graph.save(folder)
+    assert os.listdir(folder.parent) == ["graph"]
+    assert same(sf.Graph.open(folder, verify=True), graph)
+
+
+def test_a_graph_that_another_process_is_replacing_is_left_to_it(folder):
+    former = folder.with_name(".graph.00000000.former")
+    folder.rename(former)
+    descriptor = os.open(former, os.O_RDONLY)
+    assert atomic.hold(descriptor)
+    cases.graph("random", "counts").save(folder)
+    os.close(descriptor)
+    assert sorted(os.listdir(folder.parent)) == [former.name, "graph"]
+
+
+def test_a_graph_that_was_moved_away_from_a_longer_name_is_left(tmp_path):
+    other = tmp_path / ".graph.old.00000000.former"
+    named_graph().save(other)
+    named_graph().save(tmp_path / "graph")
+    assert sorted(os.listdir(tmp_path)) == [other.name, "graph"]
+
+
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +358,15 @@ def test_a_folder_that_is_changed_while_it_is_open(folder):
             with pytest.raises(ValueError, match=r"features_values.npy: was changed while it was open"):
                 use()
     assert not folder.with_name("other").exists()
+
+
+def test_another_name_or_mode_of_a_file_is_no_change(folder):
+    opened = sf.Graph.open(folder)
+    os.link(folder / "col.npy", folder.with_name("hard"))
+    os.chmod(folder / "rowptr.npy", 0o600)
+    opened.require_unchanged()
+    # Neither is the file that was written for sure, and so all are read.
+    assert not sf.Graph.open(folder).folder.as_written()
 
 
 KINDS = ("flip", "cut", "longer", "gone", "other")

@@ -236,7 +236,7 @@ class _Entry(NamedTuple):
 
     path: Path
     content: np.ndarray
-    stamp: Stamp
+    found: os.stat_result
     as_written: bool
     checksum: str
 
@@ -274,9 +274,8 @@ class ArrayFolder:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())
             content = _mapped(path, file, found.st_size, dtype, shape)
-        stamp = Stamp.of(found)
         written = Stamp(*(fields.whole(part, 0, 2**64) for part in Stamp._fields))
-        return _Entry(path, content, stamp, stamp == written, fields.text("crc32"))
+        return _Entry(path, content, found, Stamp.of(found) == written, fields.text("crc32"))
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -343,17 +342,20 @@ class ArrayFolder:
     def require_unchanged(self) -> None:
         """Checks that nothing has been written into the files since they were mapped.
 
-        A folder that was replaced by another as a whole is no change: the files that are mapped are still there.
+        A folder that was replaced by another as a whole is no change: the files that are mapped are still there. Nor is
+        another name or mode of a file, which changes the time that a :class:`Stamp` has.
 
         Raises:
             ValueError: a file was changed; the message names it.
         """
         for entry in self._entries.values():
             try:
-                now = Stamp.of(os.stat(entry.path))
+                now = os.stat(entry.path)
             except OSError:
                 continue
-            if now.inode == entry.stamp.inode and now != entry.stamp:
+            then = entry.found
+            written = (now.st_mtime_ns, now.st_size) != (then.st_mtime_ns, then.st_size)
+            if os.path.samestat(now, then) and written:
                 raise ValueError(f"{entry.path}: was changed while it was open, want it as it was: open it again")
 
 

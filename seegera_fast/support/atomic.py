@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-SUFFIX = ".part"
+# How the names of temporary files and folders end, and those of folders that are being replaced.
+SUFFIX, FORMER = ".part", ".former"
+# What such a name has before its end, as a pattern.
+TOKEN = "[0-9a-f]" * 8
 
 
 class Unwritable(OSError):
@@ -85,8 +88,13 @@ def held(path: Path) -> int | None:
 
 def remove_unfinished(path: Path) -> None:
     """Removes the temporary files and folders of ``path`` that killed processes left."""
-    for aside in left_behind(path.parent.glob(f".{glob.escape(path.name)}.*{SUFFIX}")):
+    for aside in _left_beside(path, SUFFIX):
         _remove(aside)
+
+
+def _left_beside(target: Path, suffix: str) -> Iterator[Path]:
+    # Exactly the names of _beside, since another target may be named graph.old where this one is graph.
+    return left_behind(target.parent.glob(f".{glob.escape(target.name)}.{TOKEN}{suffix}"))
 
 
 def _remove(aside: Path) -> None:
@@ -142,16 +150,17 @@ def written_aside(path: Path) -> Iterator[IO[bytes]]:
             _remove(aside)
 
 
-def _beside(target: Path) -> Path:
+def _beside(target: Path, suffix: str = SUFFIX) -> Path:
     """A new name for a temporary file or folder beside another."""
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{suffix}")
 
 
 @contextmanager
 def folder_aside(path: Path, require_replaceable: Callable[[Path], None]) -> Iterator[Path]:
     """Makes a temporary folder that is renamed to ``path`` when the block ends, or removed if the block raises.
 
-    The rules of :func:`written_aside` for symbolic links, and for what killed processes left, hold.
+    The rules of :func:`written_aside` for symbolic links, and for what killed processes left, hold. A folder that such
+    a process had moved away to replace it is put back first.
 
     Args:
         require_replaceable: raises an error if what is at the path may not be replaced. It is asked before the block
@@ -163,12 +172,14 @@ def folder_aside(path: Path, require_replaceable: Callable[[Path], None]) -> Ite
     target = Path(os.path.realpath(path))
 
     def require_free() -> None:
-        if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
+        if not _is_free(target):
             require_replaceable(target)
 
     descriptor = aside = None
     try:
         with _named(path):
+            for former in _left_beside(target, FORMER):
+                _put_back(former, target)
             require_free()
             remove_unfinished(target)
             while descriptor is None:
@@ -193,19 +204,40 @@ def _named(path: Path) -> Iterator[None]:
         raise Unwritable(path, error) from error
 
 
+def _is_free(target: Path) -> bool:
+    """Whether a folder can be renamed to a path: nothing is there, or an empty folder."""
+    return not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir()))
+
+
 def _replace_folder(aside: Path, target: Path) -> None:
-    """Renames a folder, also where another one is. No system call replaces a folder that holds files."""
-    if not target.is_dir() or not any(target.iterdir()):
+    """Renames a folder, also where another one is. No system call replaces a folder that holds files.
+
+    A process that is killed in between leaves the former folder under another name, and the next one puts it back.
+    """
+    if _is_free(target):
         os.replace(aside, target)
         return
-    former = _beside(target)
-    os.replace(target, former)
+    former = _beside(target, FORMER)
+    # Others see by the lock that this process is at work.
+    descriptor = os.open(target, os.O_RDONLY)
     try:
-        os.replace(aside, target)
-    except OSError:
+        with suppress(OSError):
+            hold(descriptor)
+        os.replace(target, former)
+        try:
+            os.replace(aside, target)
+        finally:
+            _put_back(former, target)
+    finally:
+        os.close(descriptor)
+
+
+def _put_back(former: Path, target: Path) -> None:
+    """Renames a folder that was moved away to what it was; where another has taken its place, it is removed."""
+    if _is_free(target):
         os.replace(former, target)
-        raise
-    _remove(former)
+    else:
+        _remove(former)
 
 
 @dataclass(frozen=True)
