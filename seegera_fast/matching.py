@@ -22,7 +22,12 @@ def fixed_nodes(config: SeeGeraConfig) -> bool:
 
 def has_identity_features(graph: Graph) -> bool:
     """Whether a graph was given no features, so that each node is a feature of its own, or as good as none."""
-    return graph.feature_names is None and graph.num_nodes > 1 and _is_diagonal(graph.features)
+    return graph.feature_names is None and features_are_nodes(graph)
+
+
+def features_are_nodes(graph: Graph) -> bool:
+    """Whether no node has a feature but one of its own, which may have the node's name."""
+    return graph.num_nodes > 1 and _is_diagonal(graph.features)
 
 
 def _is_diagonal(matrix: SparseMatrix) -> bool:

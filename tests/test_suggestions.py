@@ -286,6 +286,26 @@ def test_no_table_of_the_user_is_written_over(run, files, trained, tmp_path, com
     assert (tmp_path / name).read_bytes() == original
 
 
+def test_nothing_is_written_into_the_folder_of_a_graph(run, files, trained, tmp_path):
+    graph_of(files).save("web")
+    (tmp_path / "again").symlink_to("web")
+    before, model = sorted((tmp_path / "web").iterdir()), trained / "model.safetensors"
+    for command, out in (
+        (("embed", model), "web/labels.npy"),
+        (("embed", model), "again/new.npy"),
+        (("links", model), "./web/new.csv"),
+        (("complete", model), "web/new.csv"),
+        (("train", *SMALL), "web"),
+        (("train", *SMALL), "web/run"),
+    ):
+        status, _, err = run(*command, "--graph", "web", "--out", out)
+        assert status == 2
+        assert "is in the folder that --graph names, want another place" in err
+    assert sorted((tmp_path / "web").iterdir()) == before
+    sf.Graph.open("web", verify=True)
+    assert run("embed", model, "--graph", "web", "--out", "web.npy")[0] == 0
+
+
 def test_a_graph_of_other_nodes_is_refused(run, tmp_path):
     (tmp_path / "a.csv").write_text("from,to\nAnn,Bob\nBob,Eve\nEve,Zoe\nZoe,Max\n")
     (tmp_path / "b.csv").write_text("from,to\nAnn,Wolf\nWolf,Eve\nEve,Zoe\nZoe,Max\n")
@@ -293,9 +313,12 @@ def test_a_graph_of_other_nodes_is_refused(run, tmp_path):
     status, _, err = run("links", "out/model.safetensors", "--edges", "b.csv")
     assert status == 2
     assert "graph: feature 1 is 'Eve', want 'Bob'" in err
-    status, _, err = run("complete", "out/model.safetensors", "--edges", "a.csv")
-    assert status == 2
-    assert "--features: got none, want the table whose missing attributes are to be found" in err
+    sf.Graph.from_table("a.csv").save("web")
+    for source in (["--edges", "a.csv"], ["--graph", "web"]):
+        status, _, err = run("complete", "out/model.safetensors", *source)
+        assert status == 2
+        assert "the graph has no features, so that each node is its own, and none is missing" in err
+    assert not (tmp_path / "attributes.csv").exists()
     status, printed, _ = run("links", "out/model.safetensors", "--edges", "a.csv")
     assert (status, "12 links" in printed) == (0, True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -208,12 +209,16 @@ def _add_rows(group: Any, where: str) -> None:
 
 
 def require_apart(options: argparse.Namespace, outputs: Iterable[Path]) -> None:
-    """Refuses to write over a file that the options name as input."""
+    """Refuses to write over a file that the options name as input, and into a folder that they name."""
     for name in ("edges", "features", "labels", "model", "graph"):
         given = getattr(options, name, None)
+        if given is None or not given.exists():
+            continue
         for out in outputs:
-            if given is not None and given.exists() and out.exists() and out.samefile(given):
+            if out.exists() and out.samefile(given):
                 raise ValueError(f"--out: {out} is what --{name} names, and would be lost; want another place")
+            if given.is_dir() and Path(os.path.realpath(out)).is_relative_to(os.path.realpath(given)):
+                raise ValueError(f"--out: {out} is in the folder that --{name} names, want another place")
 
 
 def check_graph_options(options: argparse.Namespace) -> None:

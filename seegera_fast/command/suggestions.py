@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..graph import Graph
+from ..matching import features_are_nodes
 from ..model import SeeGera
 from ..support.atomic import written_aside
 from ..support.hints import one_line, short, shown_name
@@ -168,10 +169,13 @@ def _links(options: argparse.Namespace) -> int:
 def _complete(options: argparse.Namespace) -> int:
     check_graph_options(options)
     require_out(options, TABLES)
-    if options.edges and options.features is None:
-        raise ValueError("--features: got none, want the table whose missing attributes are to be found")
     with chosen_backend(options):
         model, graph = read_trained(options)
+        if features_are_nodes(graph):
+            raise ValueError(
+                "the graph has no features, so that each node is its own, and none is missing: want a graph with "
+                "features, as --edges and --features make one"
+            )
         nodes = numbers_of(graph, options.nodes)
         top = _top(options.top, TOP_ATTRIBUTES, graph.num_features)
         with phase("looking for attributes", show=not options.quiet):
