@@ -16,6 +16,7 @@ import seegera_fast as sf
 from seegera_fast import importing
 from seegera_fast.command.main import main
 from seegera_fast.command.options import sizes
+from seegera_fast.tables import edges as edges_module
 from seegera_fast.tables import on_disk
 from seegera_fast.tables.reading import Reading
 
@@ -77,13 +78,34 @@ def text(warning):
     ids=["numbers", "ignored", "weights", "times", "words", "timed", "odd", "sides", "loop", "vanished"],
 )
 def test_it_is_the_graph_of_the_table(tmp_path, monkeypatch, rows, width, options, memory):
-    monkeypatch.setattr(on_disk, "EDGES", 70)
+    for module in (on_disk, edges_module):
+        monkeypatch.setattr(module, "EDGES", 70)
     edges = write(tmp_path / "edges.csv", rows, width)
     wanted, found, said, said_too = both(tmp_path, edges, memory, **options)
     assert same(wanted, found)
     assert said == said_too
     assert sorted(os.listdir(tmp_path)) == ["edges.csv", "out"]
     assert "scratch" not in os.listdir(tmp_path / "out")
+
+
+@pytest.mark.parametrize("header", ["", "alpha,beta\n"], ids=["edges", "names-of-columns"])
+def test_edges_are_in_files(tmp_path, monkeypatch, header):
+    monkeypatch.setattr(edges_module, "EDGES", 70)
+    spread, ranges = on_disk.OnDisk._spread, []
+
+    def watched(store, edges, *given):
+        assert all(isinstance(column, np.memmap) for column in edges.ends)
+        ranges.append(spread(store, edges, *given))
+        return ranges[-1]
+
+    monkeypatch.setattr(on_disk.OnDisk, "_spread", watched)
+    edges = write(tmp_path / "edges.csv", NUMBERS, 2, header)
+    wanted, found, *_ = both(tmp_path, edges, 40 * 100)
+    assert same(wanted, found)
+    # 400 edges in both directions, a hundred in memory at once.
+    assert len(ranges[0]) == 8
+    both(tmp_path, edges, 10**9)
+    assert len(ranges[1]) == 1
 
 
 def test_features_labels_and_a_table_in_memory(tmp_path):

@@ -20,10 +20,13 @@ from test_properties_files import little_memory
 import seegera_fast as sf
 from seegera_fast.command.main import main
 from seegera_fast.command.output import write_table
+from seegera_fast.tables import edges as edges_module
 from seegera_fast.tables import lines as lines_module
 from seegera_fast.tables import names as names_module
 from seegera_fast.tables import text as text_module
+from seegera_fast.tables.join import parts_of_graph
 from seegera_fast.tables.names import Names
+from seegera_fast.tables.reading import Reading
 
 PATH = "ann,bob\nbob,eve\n"
 
@@ -458,6 +461,41 @@ def test_lines_are_named_far_below(table):
         table(lines + ",x\n")
     with pytest.raises(ValueError, match=r"line 800001: got 'a b c d'"):
         table(lines + "a,b,c,d\n")
+
+
+def test_numbers_of_lines_take_little_memory(write):
+    edges = write("e.csv", "".join(f'"n, {k}",n{k + 1}\n' for k in range(9)))
+    found = [block.lines for block in text_module.TextFile(edges, "words").blocks()]
+    assert found == [range(1, 10)]
+    edges = write("e.csv", 'a,"b,c"\n# comment\n"x\ny",b\nb,c\n')
+    (found,) = (block.lines for block in text_module.TextFile(edges, "words").blocks())
+    assert (found.tolist(), found.dtype) == ([1, 3, 5], np.int64)
+
+
+def test_an_edge_of_a_message_is_looked_for_piece_by_piece(table, monkeypatch):
+    monkeypatch.setattr(edges_module, "EDGES", 2)
+    lines = "".join(f"{k},{k + 1}\n" for k in range(9))
+    for wrong in ("0,77\n", "77,0\n"):
+        with pytest.raises(ValueError, match=r"line 10: got node 77, but .*features\.csv has 12 rows"):
+            table(lines + wrong + lines, "1\n" * 12)
+    looked = []
+    monkeypatch.setattr(edges_module.Edges, "first_with", lambda *given: looked.append(given))
+    table(lines)
+    assert not looked
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "part"),
+    [
+        ("1\n2\n3\n", "0\n1\n", r"labels\.csv: got shape \(2,\), want one label per node: \[3\]"),
+        ("ann,1\nbob,2\neve,3\n", "ann,1\nann,2\n", r"labels\.csv, line 2: got a second row for 'ann'"),
+    ],
+)
+def test_wrong_rows_are_found_before_edges_are_sorted(write, features, labels, part):
+    edges = write("edges.csv", "0,1\n1,2\n" if features[0] == "1" else PATH)
+    rows = write("features.csv", features), write("labels.csv", labels)
+    with pytest.raises(ValueError, match=part):
+        parts_of_graph(edges, *rows, Reading().checked(), build=None)
 
 
 def test_encodings_that_are_stated(write):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..convert import warn_outside
+from ..support.array_folder import pieces
 from ..support.hints import cut, nearest, short
 from .column_store import Column, InTurn
 from .columns import ColumnTable
@@ -20,6 +21,8 @@ from .values import column_of_numbers, is_number, names_of, times_of
 EDGE = "two node numbers (integers from 0, in the digits 0 to 9) and optionally a weight of 0 or more"
 NAMED_EDGE = "the names of two nodes (words or integers) and optionally a weight of 0 or more"
 WEIGHT = "weight"
+# So many edges are taken from a file at once.
+EDGES = 2**21
 # First fields of a line, in any case, by which it is taken for names of columns.
 ENDS = {
     *("source", "target", "src", "dst", "dest", "destination", "from", "to", "head", "tail", "u", "v", "i", "j"),
@@ -46,7 +49,7 @@ class Edges:
     ends: tuple[np.ndarray, np.ndarray]
     weights: np.ndarray | None
     times: np.ndarray | None
-    lines: list[range | list[int]]
+    lines: list[range | np.ndarray]
 
     def place(self, edge: int) -> str:
         return self.table.place(self._line(edge))
@@ -56,7 +59,19 @@ class Edges:
 
     def first_with(self, names: np.ndarray) -> int:
         """The first edge one of whose ends is among names, given as a mask."""
-        return int((names[self.ends[0]] | names[self.ends[1]]).argmax())
+        for low, high in pieces(self.ends[0].size, EDGES):
+            found = names[self.ends[0][low:high]] | names[self.ends[1][low:high]]
+            if found.any():
+                return low + int(found.argmax())
+        raise ValueError("names: got a mask of no name that an edge has")
+
+    def degrees(self) -> np.ndarray:
+        """int64 ``[len(names)]``: how many ends have each name."""
+        found = np.zeros(len(self.names), np.int64)
+        for end in self.ends:
+            for low, high in pieces(end.size, EDGES):
+                found += np.bincount(end[low:high], minlength=found.size)
+        return found
 
     def _line(self, edge: int) -> int:
         starts = np.cumsum([0, *map(len, self.lines)]).tolist()
@@ -166,7 +181,7 @@ def read_edges(
     weight, time = (None if part is None else part.whole() for part in (weights, times))
     edges = Edges(table, found, (ends[0].whole(), ends[1].whole()), weight, time, lines)
     if places.undecided:
-        edges = _decide(edges)
+        edges = _decide(edges, keep)
     if not edges.ends[0].size:
         raise ValueError(f"{table.path}: holds no edges, want {table.want} per line")
     return edges
@@ -211,10 +226,10 @@ def _implied_weights(table: Any, block: Any) -> np.ndarray:
     return column_of_numbers(table, block, 2, table.want, 0)
 
 
-def _decide(edges: Edges) -> Edges:
+def _decide(edges: Edges, keep: Callable[[Any], Column]) -> Edges:
     """Leaves out the first record, of two words, if all others are integers: then it holds names of columns."""
     first = [int(end[0]) for end in edges.ends]
-    degrees = sum(np.bincount(end, minlength=len(edges.names)) for end in edges.ends)
+    degrees = edges.degrees()
     if len(edges.ends[0]) < 2 or first[0] == first[1] or (degrees[first] > 1).any():
         return edges
     others = [name for number, name in enumerate(edges.names) if number not in first]
@@ -226,6 +241,10 @@ def _decide(edges: Edges) -> Edges:
             )
         return edges
     number = np.cumsum(~np.isin(np.arange(len(edges.names)), first)).astype(np.int32) - 1
+    ends = keep(np.int32), keep(np.int32)
+    for low, high in pieces(edges.ends[0].size - 1, EDGES):
+        for kept, end in zip(ends, edges.ends, strict=True):
+            kept.append(number[end[1 + low : 1 + high]])
     weights, times = (None if part is None else part[1:] for part in (edges.weights, edges.times))
     lines = [edges.lines[0][1:], *edges.lines[1:]]
-    return Edges(edges.table, others, tuple(number[end[1:]] for end in edges.ends), weights, times, lines)
+    return Edges(edges.table, others, (ends[0].whole(), ends[1].whole()), weights, times, lines)

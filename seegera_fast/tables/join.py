@@ -256,11 +256,14 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: B
         raise edges.wrong(edges.first_with(words), EDGE + reason)
     number = np.array([int(name) for name in edges.names], np.int64)
     highest, lowest = int(number.max()), int(number.min())
-    place = edges.place(edges.first_with(number == highest))
+
+    def place() -> str:
+        return edges.place(edges.first_with(number == highest))
+
     if counted is None:
         if is_far_beyond(highest, edges.ends[0].size):
             raise ValueError(
-                f"{place}: got node {highest} in a file of {edges.ends[0].size} edges, want nodes that are numbered "
+                f"{place()}: got node {highest} in a file of {edges.ends[0].size} edges, want nodes that are numbered "
                 "from 0 without such gaps: names=True, or features or labels with a row per node"
             )
         nodes = highest + 1
@@ -272,10 +275,12 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: B
             )
     else:
         nodes = _length(counted)
+        if labels is not None and _length(labels) != nodes:
+            raise ValueError(f"{labels.path}: got shape {_shape(labels)}, want one label per node: [{nodes}]")
         if highest >= nodes:
             hint = "; are the nodes numbered from 1?" if lowest == 1 and highest == nodes else ""
             raise ValueError(
-                f"{place}: got node {highest}, but {counted.path} has {nodes} rows: want 0 to {nodes - 1}{hint}"
+                f"{place()}: got node {highest}, but {counted.path} has {nodes} rows: want 0 to {nodes - 1}{hint}"
             )
         if lowest > 0 and not stated:
             warn_outside(
@@ -287,13 +292,17 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: B
 
 
 def _length(rows: Rows) -> int:
-    try:
-        shape = tuple(rows.values.shape) if hasattr(rows.values, "shape") else np.shape(rows.values)
-    except ValueError as error:
-        raise ValueError(f"{rows.path}: got {type(rows.values).__name__}, want a row per node ({error})") from None
+    shape = _shape(rows)
     if not shape:
         raise TypeError(f"{rows.path}: got {shown(rows.values)}, want a path, a data frame or a row per node")
     return int(shape[0])
+
+
+def _shape(rows: Rows) -> tuple[int, ...]:
+    try:
+        return tuple(rows.values.shape) if hasattr(rows.values, "shape") else np.shape(rows.values)
+    except ValueError as error:
+        raise ValueError(f"{rows.path}: got {type(rows.values).__name__}, want a row per node ({error})") from None
 
 
 # Nodes with names.
@@ -312,13 +321,14 @@ def _named(edges: Edges, features: Rows | None, labels: Rows | None, build: Buil
     _warn_of_words(edges, nodes)
     in_edges = np.zeros(len(nodes), bool)
     in_edges[node[: len(edges.names)]] = True
-    adjacency, times, sides = build(edges, node, len(nodes))
     found = []
     for rows, what in ((features, "features are 0"), (labels, "label is unknown")):
         at = None if rows is None else node[[code[name] for name in rows.names]]
         if at is not None:
             _compare(edges, rows, at, in_edges, nodes, what)
         found.append(at)
+    # Last, because it takes long.
+    adjacency, times, sides = build(edges, node, len(nodes))
     return Parts(
         adjacency,
         None if features is None else _placed(features.values, found[0], len(nodes)),

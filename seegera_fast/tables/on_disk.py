@@ -20,10 +20,8 @@ from ..support.array_folder import FolderWriter, pieces
 from ..support.progress import Steps
 from .adjacency import EdgeTimes, counted
 from .column_store import FileColumn
-from .edges import Edges
+from .edges import EDGES, Edges
 
-# So many edges are taken from a file at once.
-EDGES = 2**21
 # What an entry takes in memory while it is sorted, in bytes: without and with numbers beside it.
 BARE, WITH_NUMBERS = 40, 120
 MOST_FILES = 2**12
@@ -95,13 +93,9 @@ class OnDisk:
 
     def _ranges(self, edges: Edges, number: np.ndarray, nodes: int, size: int) -> tuple[np.ndarray, list[int]]:
         """The number of the range that each row is in, and the first row of each range."""
-        degrees = np.zeros(len(number), np.int64)
-        for end in edges.ends:
-            for low, high in pieces(end.size, EDGES):
-                degrees += np.bincount(end[low:high], minlength=len(number))
         before = np.zeros(nodes, np.int64)
-        # Two names may be one number, as 1 and 01 are.
-        np.add.at(before, number, degrees)
+        # Two names may be one number, as 1 and 01 are. There may be more names than those of edges.
+        np.add.at(before, number[: len(edges.names)], edges.degrees())
         before = np.cumsum(before) - before
         most = max(1, self._memory // size, 2 * edges.ends[0].size // MOST_FILES)
         new = np.diff(before // most, prepend=-1) != 0

@@ -129,7 +129,7 @@ class RowTable:
         for block in self._blocks(sorted({*places, *out})):
             if may_be_named:
                 names += names_of(table, block, self.place)
-            lines += block.lines
+            lines.extend(block.lines)
             parts.append(self._numbers(block, plain))
             for place in words:
                 kinds[place] += names_of(table, block, place)
@@ -157,7 +157,7 @@ class RowTable:
         for block in self._blocks(sorted({place, self.place} if self.named else {place})):
             if self.named:
                 names += names_of(table, block, self.place)
-            lines += block.lines
+            lines.extend(block.lines)
             column = block.column(place)
             values += column.tolist() if isinstance(column, np.ndarray) else column
         if not lines:

@@ -43,7 +43,7 @@ class Block:
 
     fields: list[str | None]
     width: int
-    lines: range | list[int]
+    lines: range | np.ndarray
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -244,7 +244,10 @@ class TextFile:
         width = max(map(len, records))
         if any(len(record) < width for record in records):
             records = [[*record, *[None] * (width - len(record))] for record in records]
-        return Block([field for record in records for field in record], width, numbers)
+        # They are kept to the end, and as Python's integers they would take five times as much.
+        contiguous = numbers[-1] - numbers[0] == len(numbers) - 1
+        lines = range(numbers[0], numbers[-1] + 1) if contiguous else np.array(numbers)
+        return Block([field for record in records for field in record], width, lines)
 
     def _check_width(self, line: int, fields: list[str]) -> None:
         if len(fields) not in self._widths:
