@@ -178,7 +178,9 @@ def _read_int(name: str, text: str) -> int:
 
 
 def check_draws(file: tensor_file.TensorFile, header: ModelHeader, graph: Graph) -> None:
-    """Checks that one embedding of a graph's nodes, all of whose draws are held at once, fits in the device's memory.
+    """Checks that the noise of all draws for all nodes of a graph fits in the device's memory.
+
+    It has to, in whatever blocks the nodes are embedded, and so have the draws of one node.
 
     The number of draws is in no tensor's shape, so a wrong one would be noticed only when the memory runs out.
 
@@ -189,14 +191,14 @@ def check_draws(file: tensor_file.TensorFile, header: ModelHeader, graph: Graph)
         memory = torch.cuda.get_device_properties(graph.device).total_memory
     else:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    draws, width = header.config.num_importance_samples, header.config.embedding_dim
-    itemsize = min(entry.dtype.itemsize for entry in file.entries.values())
-    needed = draws * graph.num_nodes * width * itemsize
-    # A single draw is no mistake, and the embedding of a large graph may lie in a file.
+    config = header.config
+    draws, itemsize = config.num_importance_samples, min(entry.dtype.itemsize for entry in file.entries.values())
+    needed = draws * max(graph.num_nodes * config.noise_dim, config.embedding_dim) * itemsize
+    # A single draw is no mistake.
     if draws > 1 and needed > memory:
         raise ValueError(
             f"{file.path} has num_importance_samples {draws} in its header: so many draws of {graph.num_nodes} nodes "
-            f"take {readable_bytes(needed)}, and {graph.device} has {readable_bytes(memory)}"
+            f"take at least {readable_bytes(needed)}, and {graph.device} has {readable_bytes(memory)}"
         )
 
 
