@@ -76,9 +76,9 @@ class GraphFiles:
     def open(cls: type[Made], folder: Any, *, verify: bool | None = None) -> Made:
         """Opens a graph that :meth:`save` or ``seegera-fast import`` has written. Its arrays are mapped into memory.
 
-        Only what is used is read from the disk, and memory that is short can be taken back for other things. The graph
-        has all methods of one in memory; what they compute from the whole graph, such as ``propagation``, is in
-        memory. Writing to a tensor does not change the file.
+        Only what is used is read from the disk, and memory that is short can be taken back for other things. But names
+        that are words are read at once, into memory. The graph has all methods of one in memory; what they compute from
+        the whole graph, such as ``propagation``, is in memory. Writing to a tensor does not change the file.
 
         Args:
             folder: the folder.

@@ -35,13 +35,14 @@ def import_tables(
     """Writes the graph that :meth:`seegera_fast.Graph.from_table` makes of tables to a folder for ``Graph.open``.
 
     The edges are read once and sorted in files beside the folder's, which are removed: 24 bytes for each of them, and
-    24 more with weights and with times each. The names of the nodes, the features and the labels are in memory.
+    24 more with weights and with times each. The names of the nodes, the features and the labels are in memory, and so
+    is a matrix of SciPy (``.npz``), whatever ``memory`` is.
 
     Args:
         folder: see :meth:`seegera_fast.Graph.save`.
         edges, features, labels: see ``from_table``.
         reading: how the tables are read.
-        memory: what sorting the edges may take, in bytes.
+        memory: what sorting the edges may take, in bytes. Those of one node are sorted together, however many.
         show: whether the progress is shown.
 
     Raises:

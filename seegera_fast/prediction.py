@@ -86,8 +86,8 @@ class Prediction:
 
         With ``out`` or ``rows_at_once`` the layers are computed some rows at a time, so that besides the graph only two
         matrices with a row for each node are there at once. With a path as ``out`` these are in files too: what is in
-        memory is then a block of rows, and what the system keeps of the files. The numbers are the same, up to the
-        rounding of products with dense matrices.
+        memory is then a block of rows, the noise ``[n, J, c]``, one more number for each node, and what the system
+        keeps of the files. The numbers are the same, up to the rounding of products with dense matrices.
 
         Args:
             graph: a graph with the model's features and any nodes; None: the graph that the model was built with.

@@ -38,8 +38,8 @@ def add_import(commands: Any) -> Parser:
         type=_read_memory,
         default=MEMORY,
         metavar="GIB",
-        help="what sorting the edges may take. The names of the nodes, the features and the labels come on top. "
-        f"Default: {MEMORY / 2**30:g}",
+        help="what sorting the edges may take, and more if one node has more of them. The names of the nodes, the "
+        f"features and the labels come on top; .npz is in memory as a whole. Default: {MEMORY / 2**30:g}",
     )
     found.add_argument("--out", type=read_path, required=True, metavar="FOLDER", help="that of a graph is replaced")
     found.add_argument("--quiet", action="store_true", help="nothing on stderr but warnings and errors")
