@@ -153,6 +153,7 @@ class WholeGraph:
 
     facts: Mapping[str, Any] = {}
     count: int | None = 1
+    per_step = 1
     steps_per_epoch: int | None = 1
 
     def steps(self, seed: int, epoch: int) -> Iterator[Step]:
@@ -226,16 +227,24 @@ class LoadedBatches:
         if hasattr(loader, "__len__"):
             self.count = len(loader)
             self.steps_per_epoch = -(-self.count // self.per_step)
-        self.facts = {"loader": type(loader).__name__, "per_step": self.per_step, "batches": self.count}
-        self._check_first()
+        self.facts = {
+            "loader": type(loader).__name__,
+            "per_step": self.per_step,
+            "batches": self.count,
+            "first_batch": self._digest_of_first(),
+        }
 
-    def _check_first(self) -> None:
-        """Makes a batch, so that a loader of something else is refused before the first step."""
+    def _digest_of_first(self) -> str:
+        """Makes a batch, so that a loader of something else is refused before the first step. Returns its digest."""
         with torch.random.fork_rng(devices=[]):
+            # A loader that shuffles by torch's generator gives the same one in each run.
+            torch.default_generator.manual_seed(0)
             first = next(iter(self.loader), None)
         if first is None:
             raise ValueError("batches: got a loader without any batch, want at least one")
-        self.graph_of(first)
+        graph = self.graph_of(first)
+        numbers, links = graph.node_numbers, (graph.adjacency.rowptr, graph.adjacency.col)
+        return digest(links if numbers is None else (numbers,))
 
     def graph_of(self, data: Any) -> Graph:
         """The graph of a batch.

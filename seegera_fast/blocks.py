@@ -192,6 +192,11 @@ class _Nowhere:
         pass
 
 
+def rows_of_block(encoder: Encoder, num_draws: int) -> int:
+    """So many rows take some 64 MB."""
+    return BLOCK_NUMBERS // (num_draws * max(layer.weight.shape[1] for layer in (encoder.first, *encoder.rest))) or 1
+
+
 def embed_in_blocks(
     encoder: Encoder,
     graph: Graph,
@@ -204,11 +209,10 @@ def embed_in_blocks(
     processes: Processes,
 ) -> torch.Tensor | None:
     """Mean embeddings ``[n, d]``, computed by :class:`EmbeddingRows`; see :meth:`SeeGera.embed`."""
-    layers = (encoder.first, *encoder.rest)
     if rows_at_once is None:
-        rows_at_once = BLOCK_NUMBERS // (num_draws * max(layer.weight.shape[1] for layer in layers)) or 1
+        rows_at_once = rows_of_block(encoder, num_draws)
     rows_at_once = min(arguments.whole("rows_at_once", rows_at_once, least=1), graph.num_nodes)
-    shape = graph.num_nodes, layers[-1].weight.shape[1]
+    shape = graph.num_nodes, (encoder.first, *encoder.rest)[-1].weight.shape[1]
     out = _checked_out(out, shape, graph)
     if processes.size > 1:
         processes.require_same({"nodes": shape[0], "dimensions": shape[1], "rows_at_once": rows_at_once})
@@ -220,6 +224,7 @@ def embed_in_blocks(
             result = stack.enter_context(_opened(out, shape, graph, processes))
             blocks = EmbeddingRows(encoder, graph, num_draws, seed, rows_at_once)
         previous, last = None, len(blocks.widths) - 1
+        progress = progress and processes.first
         steps = stack.enter_context(Steps(len(blocks.widths) * graph.num_nodes, "row", show=progress))
         for step, width in enumerate(blocks.widths):
             between = _between(folder, (graph.num_nodes, width), graph, processes)

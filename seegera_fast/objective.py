@@ -184,7 +184,9 @@ def _drawn(negatives: str | int, targets: Targets) -> str | int:
     count = targets.adjacency.nnz // 2 if negatives == "edges" else negatives
     if targets.whole is None or count == "all":
         return count
-    return min(count, targets.adjacency.non_edge_count) or "all"
+    available = targets.adjacency.non_edge_count
+    # A batch without links takes one, and not all its pairs, for which the memory may be too small.
+    return min(max(count, 1), available) if available else "all"
 
 
 def bound(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -47,7 +47,28 @@ def check_processes(source: Source, processes: Processes) -> None:
     """Refuses batches that the processes of a run can't share.
 
     Raises:
-        ValueError: the whole graph, fewer batches than processes, or steps that don't give each the same number.
+        ValueError: as :func:`check_steps`; or fewer batches than processes.
+    """
+    check_steps(isinstance(source, WholeGraph), source.per_step, processes)
+    size = processes.size
+    if size == 1:
+        return
+    if source.count is None:
+        raise ValueError(f"batches: got a loader without a length in a run of {size} processes, want one with len()")
+    if source.count < size:
+        raise ValueError(f"batches: got {source.count} an epoch in a run of {size} processes, want one for each")
+
+
+def check_steps(whole: bool, per_step: int | None, processes: Processes) -> None:
+    """Refuses steps that the processes of a run can't share, as far as that is known before the batches are made.
+
+    Args:
+        whole: whether each epoch is a step on the whole graph.
+        per_step: number of batches of a step; None: as many as processes.
+
+    Raises:
+        ValueError: torchrun's processes are not connected; or several ones have the whole graph, or steps that don't
+            give each the same number of batches.
     """
     size = processes.size
     if size == 1:
@@ -58,20 +79,16 @@ def check_processes(source: Source, processes: Processes) -> None:
                 "torch.distributed.init_process_group() before, or start one process"
             )
         return
-    if isinstance(source, WholeGraph):
+    if whole:
         raise ValueError(
             f"batches: got None in a run of {size} processes, want seegera_fast.Batches (--parts), of which each "
             "process trains on its own; to train on the whole graph, start one process"
         )
-    if source.count is None:
-        raise ValueError(f"batches: got a loader without a length in a run of {size} processes, want one with len()")
-    if source.per_step % size:
+    if per_step is not None and per_step % size:
         raise ValueError(
-            f"per_step: got {source.per_step} in a run of {size} processes, want a multiple of {size}, so that each "
+            f"per_step: got {per_step} in a run of {size} processes, want a multiple of {size}, so that each "
             "takes as many batches of a step"
         )
-    if source.count < size:
-        raise ValueError(f"batches: got {source.count} an epoch in a run of {size} processes, want one for each")
 
 
 def run_epoch(
@@ -97,9 +114,7 @@ def run_epoch(
     while processes.size == 1 or count < source.count:
         optimizer.zero_grad()
         with processes.adding_gradients(model.parameters()):
-            step = next(steps, [])
-            if not step and processes.size > 1:
-                raise ValueError(f"batches: got {count} in epoch {epoch}, want {source.count}, the loader's length")
+            step = _next(steps, epoch, count, source.count)
             own = step[processes.rank :: processes.size]
             for record in _gradients(model, own, len(step), warmup) if own else []:
                 _require_finite(epoch, record)
@@ -109,9 +124,25 @@ def run_epoch(
         optimizer.step()
         count += len(step)
         done(count, source.count)
+    if processes.size > 1:
+        with processes.together():
+            _next(steps, epoch, count, source.count)
     if not count:
         raise ValueError(f"batches: got none in epoch {epoch}, want a loader that can be iterated anew in each epoch")
     return {name: total / count for name, total in zip(names, processes.sum(totals), strict=True)}
+
+
+def _next(steps: Iterator[Step], epoch: int, count: int, expected: int | None) -> Step:
+    """The next step; an empty one: there is none.
+
+    Raises:
+        ValueError: there are fewer or more batches than expected.
+    """
+    step = next(steps, [])
+    got = count + len(step)
+    if expected is not None and (got > expected or (not step and got < expected)):
+        raise ValueError(f"batches: got {got} in epoch {epoch}, want {expected}, the loader's length")
+    return step
 
 
 def _require_finite(epoch: int, record: dict[str, float]) -> None:

@@ -149,9 +149,9 @@ def train(
     Epoch ``e`` draws from ``derive_seed(seed, e)``, and batch ``b`` in it from ``derive_seed(seed, e, Site.BATCHES,
     b)``, so all draws follow from the seed.
 
-    A KeyboardInterrupt ends the run early; in the first epoch it is raised to the caller. With a checkpoint, the first
-    SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 ends the run after the current epoch, whose state is written,
-    and a SIGINT after that ends it at once.
+    A KeyboardInterrupt ends the run early, without the batches of an epoch that is not complete; in the first epoch it
+    is raised to the caller. With a checkpoint, the first SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 ends the
+    run after the current epoch, whose state is written, and a SIGINT after that ends it at once.
 
     Args:
         validation: how to find the best epoch; None: no early stopping, and the last epoch counts as the best.
@@ -204,7 +204,8 @@ def train(
     run.optimizer.zero_grad()
     if run.best is not None:
         model.load_state_dict(run.best.weights)
-    run.require_finite_weights()
+    with processes.together():
+        run.require_finite_weights()
     model.eval()
     return Training(
         history=run.history,
@@ -230,6 +231,8 @@ class _Run:
         )
         self.history: list[dict[str, Any]] = []
         self.best: Best | None = None
+        # The number of epochs before the one that is under way, and the weights that they gave.
+        self._before: tuple[int, dict[str, torch.Tensor]] | None = None
         self._start = time.perf_counter()
         self._earlier_peak: int | None = None
 
@@ -276,12 +279,20 @@ class _Run:
     def epoch(self, seed: int, validation: Validation | None, done: Callable[[int, int | None], None]) -> None:
         """Trains and validates for one epoch. ``done`` is told how many batches are done, and of how many."""
         epoch, begin = len(self.history) + 1, time.perf_counter()
+        # The whole graph has one step an epoch; and the weights of a best epoch are kept anyway.
+        if self.source.steps_per_epoch != 1 and self.best is None:
+            self._before = len(self.history), _copy_of(self.model)
         warmup = self.config.warmup(epoch)
         terms = run_epoch(self.model, self.optimizer, self.source, seed, epoch, warmup, done, self.processes)
         record: dict[str, Any] = {"epoch": epoch, **terms}
         scores = self._scores(epoch, validation) if self.config.scheduled(epoch) else {}
         self.history.append({**record, **scores, "seconds": time.perf_counter() - begin})
         self._keep_if_best(epoch, scores, validation)
+
+    def undo_steps(self) -> None:
+        """Takes back the steps of an epoch that was not completed."""
+        if self._before is not None and self._before[0] == len(self.history):
+            self.model.load_state_dict(self._before[1])
 
     def validate_last(self, validation: Validation | None) -> None:
         """Validates the last epoch, if its turn is only because it is the last one.
@@ -338,9 +349,10 @@ def _train(
                 # Read once per epoch, so that the signal that ends the run is also one that writes the state.
                 interrupted = processes.any(stop.requested)
                 if checkpoint is not None and (interrupted or run.ended or len(run.history) % checkpoint.every == 0):
-                    run.require_finite_weights()
-                    if processes.first:
-                        checkpoint.save(run.state, course, lock)
+                    with processes.together():
+                        run.require_finite_weights()
+                        if processes.first:
+                            checkpoint.save(run.state, course, lock)
                 if interrupted:
                     break
             run.validate_last(validation)
@@ -349,6 +361,7 @@ def _train(
         # Alone among several processes, one can't end an epoch early.
         if not run.history or processes.size > 1:
             raise
+        run.undo_steps()
         return True
 
 

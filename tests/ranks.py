@@ -35,6 +35,7 @@ def run(function, *arguments, size=2, connect=True):
     with tempfile.TemporaryDirectory() as folder:
         meeting = os.path.join(folder, "meeting") if connect else None
         environment = {"WORLD_SIZE": f"{size}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
+        environment["TORCHELASTIC_RUN_ID"] = "none"
         pipes = [CONTEXT.Pipe(duplex=False) for _ in range(size)]
         processes = [
             CONTEXT.Process(target=_work, args=(rank, size, meeting, environment, pipe, function, arguments))

@@ -24,7 +24,7 @@ from seegera_fast import Batches, Checkpoint, SeeGera, partition, tasks
 from seegera_fast.batches import LoadedBatches, PartBatches, WholeGraph, source_of
 from seegera_fast.distributed import Processes
 from seegera_fast.nn import Decoded
-from seegera_fast.objective import Posterior, Targets, bound
+from seegera_fast.objective import Posterior, Targets, _drawn, bound
 from seegera_fast.seeds import derive_seed
 from seegera_fast.steps import run_epoch
 from seegera_fast.support import progress
@@ -317,6 +317,25 @@ def test_no_more_negatives_are_drawn_than_a_batch_has():
         model(two, seed=1, whole=3)
 
 
+def test_how_many_negatives_are_drawn():
+    # A triangle, and three nodes without links.
+    edges = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
+    whole = sf.Graph.from_edge_index(edges, np.ones((6, 1)), 6)
+    for nodes, negatives, count in (
+        ([0, 1, 2], "edges", "all"),
+        ([0, 1, 3], "edges", 1),
+        ([0, 1, 3], 7, 2),
+        ([0, 1, 3], "all", "all"),
+        # Not all pairs where there are no links: the batch may be large.
+        ([3, 4, 5], "edges", 1),
+    ):
+        part = whole.subgraph(nodes)
+        targets = Targets(part.adjacency, part.features, False, part.num_edges, whole)
+        assert _drawn(negatives, targets) == count, (nodes, negatives)
+    model = SeeGera(whole, seed=2, negatives="edges", **SMALL)
+    assert model(whole.subgraph([3, 4, 5]), seed=1, whole=whole).loss.isfinite()
+
+
 # ---- Loaders
 
 
@@ -454,6 +473,35 @@ def test_a_loader_that_ends_for_good_is_refused():
         tasks.embed(graph(), batches=loader, epochs=2, progress=False, **SMALL)
 
 
+class Counted(Loader):
+    """A loader that says how many batches it gives."""
+
+    def __init__(self, numbers, length):
+        super().__init__(graph(), numbers)
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_loader_of_another_length_is_refused(length):
+    run = functools.partial(tasks.embed, graph(), epochs=1, progress=False, **SMALL)
+    run(batches=Counted(halves(), 2))
+    with pytest.raises(ValueError, match=f"batches: got 2 in epoch 1, want {length}, the loader's length"):
+        run(batches=Counted(halves(), length))
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_checkpoint_of_another_loader_is_refused(numbered, tmp_path):
+    checkpoint = Checkpoint(tmp_path / "c.safetensors", resume=True)
+    run = functools.partial(tasks.embed, graph(), checkpoint=checkpoint, epochs=1, progress=False, **SMALL)
+    for _ in range(2):
+        run(batches=Loader(graph(), halves(), numbered))
+    with pytest.raises(ValueError, match="which differs in first_batch "):
+        run(batches=Loader(graph(), halves()[::-1], numbered))
+
+
 # ---- Runs
 
 # Everything that draws random numbers is on.
@@ -568,13 +616,27 @@ def test_batches_learn_as_well_as_the_whole_graph(task, score, sign, margin):
     assert sign * batched > sign * whole - margin
 
 
+def kept_of(graph):
+    """What was computed of a whole graph and is kept."""
+    found = {*graph.__dict__, *graph.adjacency.__dict__, *graph.features.__dict__}
+    found &= {"propagation", "_looped", "above", "row", "order", "non_edges", "dense"}
+    return found if graph.features._transposed is None else {*found, "transposed"}
+
+
 def test_nothing_of_the_whole_graph_is_made_for_batches():
     """Not its propagation matrix, nor its list of edges, nor the transpose of its features."""
     whole = ring_of_cliques(8, 6)
     tasks.embed(whole, batches=Batches(8, 2, method="streaming"), **FIELDS)
-    computed = {*whole.__dict__, *whole.adjacency.__dict__, *whole.features.__dict__}
-    assert not computed & {"propagation", "_looped", "above", "row", "order", "non_edges", "dense"}
-    assert whole.features._transposed is None
+    assert not kept_of(whole)
+    # Nor by validations and scores, beside what the split has made.
+    found = tasks.node_classification(whole, batches=Batches(8, 2, method="streaming"), classifier_epochs=2, **FIELDS)
+    assert found.accuracy is not None
+    assert not kept_of(whole)
+    split = tasks.split_links(whole)
+    before = kept_of(whole), kept_of(whole.with_edges(split.train.edges()))
+    found = tasks.link_prediction(whole, split=split, batches=Batches(8, 2, method="streaming"), **FIELDS)
+    assert found.valid_auc is not None
+    assert (kept_of(whole), kept_of(found.model.graph)) == before
     SeeGera(whole, prepare=True, **SMALL)
     assert {"propagation", "_looped"} <= {*whole.__dict__}
 
@@ -587,6 +649,27 @@ def test_warmup_counts_epochs(monkeypatch):
     training = train(model, TrainingConfig(epochs=2, warmup_epochs=2), source=source)
     assert [call["warmup"] for call in calls] == [0.5, 0.5, 1.0, 1.0]
     assert [record["epoch"] for record in training.history] == [1, 2]
+
+
+def test_ctrl_c_within_an_epoch_leaves_the_weights_of_the_one_before(monkeypatch):
+    run = functools.partial(tasks.embed, graph(), batches=Batches(parts_of(graph()), per_batch=3))
+    expected = run(**{**FIELDS, "epochs": 2})
+    calls, forward = [], SeeGera.forward
+
+    def interrupted(model, **given):
+        calls.append(given)
+        # Three batches an epoch: the third epoch has taken two steps.
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+        return forward(model, **given)
+
+    monkeypatch.setattr(SeeGera, "forward", interrupted)
+    found = run(**FIELDS)
+    assert found.interrupted
+    assert len(calls) == 9
+    assert without_seconds(found.history) == without_seconds(expected.history)
+    for name, tensor in expected.model.state_dict().items():
+        assert_same_bits(found.model.state_dict()[name], tensor, name=name)
 
 
 def test_a_nan_in_a_batch_stops_before_the_step():

@@ -8,6 +8,7 @@ import ranks
 import torch
 
 import seegera_fast as sf
+from seegera_fast.command.options import Parser
 from seegera_fast.command.processes import own_device, require_shared
 from seegera_fast.distributed import Processes, ProcessLost, _exchanged_on, rank_of_error
 from seegera_fast.support.atomic import Unwritable
@@ -218,6 +219,15 @@ def test_each_process_of_the_command_has_its_own_device(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(ValueError, match="got cuda for process 2 of this machine, and torch sees 2 NVIDIA GPUs"):
         own_device(torch.device("cuda"))
+
+
+@pytest.mark.parametrize(("rank", "by_torchrun", "said"), [("0", True, True), ("1", True, False), ("1", False, True)])
+def test_which_process_says_that_an_option_is_bad(rank, by_torchrun, said, monkeypatch, capsys):
+    for name, value in {"RANK": rank, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none" if by_torchrun else ""}.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SystemExit, match="2"):
+        Parser(prog="seegera-fast").error("bad")
+    assert capsys.readouterr().err == ("seegera-fast: error: bad\n" if said else "")
 
 
 def test_commands_of_one_process_are_refused_in_several(monkeypatch):

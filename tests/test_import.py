@@ -5,6 +5,7 @@ import json
 import os
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from test_graph_files import same
 import seegera_fast as sf
 from seegera_fast import importing
 from seegera_fast.command.main import main
-from seegera_fast.command.options import sizes
+from seegera_fast.command.options import name_of_folder, sizes
 from seegera_fast.tables import edges as edges_module
 from seegera_fast.tables import on_disk
 from seegera_fast.tables.reading import Reading
@@ -164,6 +165,18 @@ def test_the_command_writes_what_the_other_commands_take(tmp_path, capsys):
     ):
         assert main(["train", "--graph", str(out), *wrong]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_runs_on_the_folder_that_one_is_in_have_its_name(tmp_path, monkeypatch):
+    (tmp_path / "web").mkdir()
+    monkeypatch.chdir(tmp_path / "web")
+    assert [name_of_folder(Path(text)) for text in (".", "..", "/", "../web", "there")] == [
+        "web",
+        tmp_path.name,
+        "graph",
+        "web",
+        "there",
+    ]
 
 
 def test_bad_tables_and_full_disks_leave_nothing(tmp_path, capsys):

@@ -171,20 +171,26 @@ def refused(rank):
         fields = {**FIELDS, "epochs": 1}
         return message_of(lambda: sf.tasks.link_prediction(graph or make_graph(), batches=given, **fields))
 
-    class Short(list):
+    class Counted(list):
+        def __init__(self, batches, length):
+            super().__init__(batches)
+            self.length = length
+
         def __len__(self):
-            return 4
+            return self.length
 
     # As much of PyTorch Geometric's Data as is read.
     whole = SimpleNamespace(n_id=torch.arange(48))
     return [
-        run(batches(per_step=3)),
+        # Before the graph is cut, as no graph of 48 nodes can be.
+        run(batches(per_step=3, parts=99)),
         run(None),
         run(batches(per_batch=6)),
         run([whole] * (3 if rank else 2)),
         run(whole for _ in range(2)),
         run(type("Endless", (), {"__iter__": lambda loader: iter([whole, whole])})()),
-        run(Short([whole, whole])),
+        run(Counted([whole] * 2, 4)),
+        run(Counted([whole] * 3, 2)),
         run([7] if rank else [whole]),
         run([whole, whole, whole]),
         run(batches(per_step=4)),
@@ -194,7 +200,7 @@ def refused(rank):
 def test_batches_that_processes_cannot_share_are_refused():
     first, second = ranks.values(ranks.run(refused))
     assert first == second
-    steps, whole, few, lengths, iterator, endless, short, number, loader, fine = first
+    steps, whole, few, lengths, iterator, endless, short, long, number, loader, fine = first
     assert steps == (
         "ValueError",
         "per_step: got 3 in a run of 2 processes, want a multiple of 2, so that each takes as many batches of a step",
@@ -206,6 +212,7 @@ def test_batches_that_processes_cannot_share_are_refused():
     assert iterator[0] == "TypeError"
     assert endless[1] == "batches: got a loader without a length in a run of 2 processes, want one with len()"
     assert short[1] == "batches: got 2 in epoch 1, want 4, the loader's length"
+    assert long[1] == "batches: got 3 in epoch 1, want 2, the loader's length"
     assert "has no n_id" in number[1]
     assert loader is None
     assert fine is None
@@ -217,10 +224,10 @@ def test_processes_of_torchrun_that_are_not_connected_are_refused(monkeypatch):
     with pytest.raises(
         ValueError, match=r"torchrun has started 2, and they are not connected; call torch\.distributed"
     ):
-        sf.tasks.embed(make_graph(), epochs=1, batches=batches(), **FIELDS)
+        sf.tasks.embed(make_graph(), epochs=1, batches=batches(parts=99), **FIELDS)
 
 
-def ended(rank):
+def ended(rank, folder):
     """How runs end that something happens to in one of the processes."""
     outcomes = {}
     forward = sf.SeeGera.forward
@@ -251,20 +258,26 @@ def ended(rank):
         os.kill(os.getpid(), signal.SIGTERM)
         return output
 
+    def unsaved(checkpoint, state, course, lock):
+        raise MemoryError("no memory for the file")
+
     outcomes["nan"] = message_of(lambda: with_forward(not_finite))
     outcomes["error"] = message_of(lambda: with_forward(fails))
     outcomes["signal"] = len(with_forward(signalled))
+    sf.Checkpoint.save = unsaved
+    outcomes["unsaved"] = message_of(lambda: trained(rank, sf.Checkpoint(folder / "c.safetensors", every=1)))
     outcomes["early"] = len(trained(rank, epochs=40, learning_rate=0.3, patience=2)["history"])
     return outcomes
 
 
-def test_processes_end_together():
-    first, second = ranks.values(ranks.run(ended))
+def test_processes_end_together(tmp_path):
+    first, second = ranks.values(ranks.run(ended, tmp_path))
     assert first == second
     assert first["nan"][0] == "TrainingFailure"
     assert "epoch 3: loss became NaN" in first["nan"][1]
     assert first["error"] == ("MemoryError", "no memory")
     assert first["signal"] == 3
+    assert first["unsaved"] == ("MemoryError", "no memory for the file")
     assert 3 < first["early"] < 40
 
 
@@ -284,6 +297,11 @@ def embedded(rank, folder):
     path = folder / "z.npy"
     written = model.embed(shared=True, seed=3, out=path)
     assert (written is None) == (rank > 0)
+    shown, steps = [], sf.blocks.Steps
+    sf.blocks.Steps = lambda *given, show: shown.append(show) or steps(*given, show=False)
+    model.embed(shared=True, progress=True)
+    assert shown == [rank == 0]
+    sf.blocks.Steps = steps
     few = sf.SeeGera(sf.Graph(torch.ones(2, 2) - torch.eye(2), torch.eye(2)), embedding_dim=2, hidden_dim=2)
     found["few"] = (few.embed(shared=True), few.embed(shared=True, rows_at_once=1))
     errors = [

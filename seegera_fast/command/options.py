@@ -15,7 +15,7 @@ import torch
 
 from .. import backends, datasets
 from ..batches import Batches
-from ..distributed import Processes
+from ..distributed import Processes, by_torchrun
 from ..experiments.protocols import SPLIT_ARGUMENTS
 from ..graph import Graph
 from ..partition import METHODS
@@ -49,7 +49,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # Several processes of torchrun have the same options.
-        self.exit(BAD_INPUT, f"{PROGRAM}: error: {message}\n" if Processes.launched().first else None)
+        silent = by_torchrun() and not Processes.launched().first
+        self.exit(BAD_INPUT, None if silent else f"{PROGRAM}: error: {message}\n")
 
     def check_options(self, given: Iterable[str]) -> None:
         """Refuses an unknown option, naming similar ones, before a missing option is reported."""
@@ -237,13 +238,18 @@ def read_chosen_graph(options: argparse.Namespace, weighted: bool) -> Graph:
         graph = datasets.load(options.data, options.root, progress=not options.quiet)
     elif options.graph:
         # A copy of a folder is read once, to compare its checksums.
-        with phase(f"opening {shown_name(options.graph.name)}", show=not options.quiet):
+        with phase(f"opening {shown_name(name_of_folder(options.graph))}", show=not options.quiet):
             graph = Graph.open(options.graph)
     else:
         tables = given_table_options(options)
         with phase(f"reading {shown_name(options.edges.name)}", show=not options.quiet):
             graph = Graph.from_table(options.edges, options.features, options.labels, weighted=weighted, **tables)
     return graph.to(options.device)
+
+
+def name_of_folder(folder: Path) -> str:
+    """The last part of a folder's name, also of one such as "." or "..": that of the folder that it is."""
+    return Path(os.path.abspath(folder)).name or "graph"
 
 
 def sizes(graph: Graph) -> str:

@@ -22,7 +22,7 @@ from ..support.hints import shown_name
 from ..support.report import readable_bytes, readable_seconds, table
 from ..tables import name_of_table
 from ..tasks import presets
-from ..tasks.common import normalized
+from ..tasks.common import embedded, normalized
 from ..tasks.task import Task, TaskResult
 from .options import (
     INTERRUPTED,
@@ -35,6 +35,7 @@ from .options import (
     check_graph_options,
     chosen_backend,
     chosen_batches,
+    name_of_folder,
     of_each,
     one_of,
     read_chosen_graph,
@@ -196,7 +197,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     check_graph_options(options)
     if options.preset is not None:
         presets.check("preset", options.preset, presets.names(EVERY_TASK[options.task].name))
-    name = options.data or (name_of_table(options.edges) if options.edges else options.graph.name)
+    name = options.data or (name_of_table(options.edges) if options.edges else name_of_folder(options.graph))
     fields, batches = _run_fields(options), chosen_batches(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     require_apart(options, [out / entry for entry in FILES])
@@ -223,7 +224,7 @@ def _trained(options: argparse.Namespace, plan: Plan, graph: Graph) -> tuple[Tas
         **plan.fields,
     )
     whole = normalized(graph, result.fields["normalize_features"])
-    return result, result.model.embed(whole, shared=True).cpu().numpy()
+    return result, embedded(result.model, whole, plan.batches).cpu().numpy()
 
 
 def _written(

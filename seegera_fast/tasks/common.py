@@ -7,13 +7,17 @@ from contextlib import nullcontext
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
+import torch
+
 from .. import checks
 from ..batches import Batches, check_batches, source_of
+from ..blocks import rows_of_block
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..distributed import Processes
 from ..graph import Graph, check_graph
 from ..model import SeeGera
+from ..steps import check_steps
 from ..support.hints import nearest
 from ..support.progress import phase
 from ..training import Scores, Training, TrainingConfig, Validation, train
@@ -75,6 +79,8 @@ def run(
     with processes.together():
         settings = resolve(task, graph, preset, variant, given, arguments=arguments)
         check_batches(batches, settings.model)
+        per_step = batches.per_step if isinstance(batches, Batches) else None
+        check_steps(batches is None, per_step, processes)
         whole = graph
         graph = normalized(graph, settings.task["normalize_features"])
         with phase("splitting the graph", show=progress):
@@ -83,12 +89,13 @@ def run(
     with cutting:
         # Of a loader, only what names its nodes has the links and features that are trained on.
         source = source_of(held_out.graph, batches, numbered=held_out.graph is not whole)
-    model = SeeGera(held_out.graph, settings.model, seed=seed, prepare=batches is None)
+    with processes.together():
+        model = SeeGera(held_out.graph, settings.model, seed=seed, prepare=batches is None)
     model.normalize_features = settings.task["normalize_features"]
 
     def scored(epoch: int) -> Scored:
         # In all processes, which share the rows. What follows from the embedding is computed in the first one.
-        embedding = model.embed(shared=True) if task.embeds else None
+        embedding = embedded(model, None, batches) if task.embeds else None
         return Scored(model, graph, held_out.split, seed, settings.config, epoch, embedding)
 
     def scores(found: Scored, *parts: str) -> Scores:
@@ -178,6 +185,16 @@ def settle(
     training = TrainingConfig(**{name: values[name] for name in TRAINING_FIELDS if name in values})
     fields = {name: values[name] for name in defaults}
     return Settings(preset, model, training, fields, task.configure(fields))
+
+
+def embedded(model: SeeGera, graph: Graph | None, batches: Any) -> torch.Tensor:
+    """The mean embeddings of all nodes of a graph, ``[n, d]``, in all processes, which share the rows.
+
+    After a training in batches they are computed some rows at a time, since the layers of a whole graph, and what it
+    keeps for steps on it, may outgrow the memory.
+    """
+    rows = None if batches is None else rows_of_block(model.node_mean, model.config.num_importance_samples)
+    return model.embed(graph, shared=True, rows_at_once=rows)
 
 
 def normalized(graph: Graph, normalize: bool) -> Graph:
