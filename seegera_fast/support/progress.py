@@ -76,7 +76,8 @@ class Steps:
         self._within = done, total
         if self._bar is not None:
             if total is not None:
-                self._bar.n = round(self.done + done / total, 2)
+                # A whole number as an int, which is shown without a point.
+                self._bar.n = self.done + (1 if done == total else round(done / total, 2))
             self._bar.set_postfix({**self._facts, "batch": _of(done, total, "/")}, refresh=False)
             self._bar.update(0)
         self._line_if_due()
