@@ -13,6 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse
+import torch
+
+import seegera_fast as sf
 
 # Edges that are drawn, and written, at once.
 CHUNK = 4_000_000
@@ -103,6 +106,12 @@ class BlockModel:
         matrix.sum_duplicates()
         matrix.data[:] = 1
         return matrix
+
+    def graph(self) -> sf.Graph:
+        """The graph of :meth:`edges` and :meth:`features`."""
+        ends = np.concatenate(list(self.edges()))
+        both = torch.from_numpy(np.concatenate([ends, ends[:, ::-1]]).T.copy())
+        return sf.Graph.from_edge_index(both, self.features())
 
     def log_rate(self, pairs: np.ndarray) -> np.ndarray:
         """``[m]``: the logarithm of the expected number of edges of each of the pairs ``[m, 2]``, up to a constant.

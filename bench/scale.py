@@ -182,7 +182,7 @@ def batches(record: Record, conditions: Conditions) -> None:
 
 def batches_alone(nodes: int, edges: int, kind: str) -> dict[str, float]:
     """The median seconds of an epoch, and the bytes above those of the graph."""
-    graph = graph_of(BlockModel(nodes, edges))
+    graph = BlockModel(nodes, edges).graph()
     chosen, partition = None, 0.0
     if kind == "batches":
         cut = used(lambda: sf.Batches(parts=64).part_of(graph))
@@ -204,7 +204,7 @@ def _give_back() -> None:
 
 def making_alone(nodes: int, edges: int) -> dict[str, float]:
     """The time for making a batch as a share of that of its step, in turn."""
-    graph = graph_of(BlockModel(nodes, edges))
+    graph = BlockModel(nodes, edges).graph()
     model = sf.SeeGera(graph, negatives="edges", embedding_dim=64, hidden_dim=64, structure_masking_rate=0.2)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     part = sf.Batches(parts=64).part_of(graph)
@@ -220,12 +220,6 @@ def making_alone(nodes: int, edges: int) -> dict[str, float]:
         making.append(middle - start)
         stepping.append(time.perf_counter() - middle)
     return {"share": statistics.median(making[1:]) / statistics.median(stepping[1:])}
-
-
-def graph_of(model: BlockModel) -> sf.Graph:
-    ends = np.concatenate(list(model.edges()))
-    both = torch.from_numpy(np.concatenate([ends, ends[:, ::-1]]).T.copy())
-    return sf.Graph.from_edge_index(both, model.features())
 
 
 def files(record: Record, conditions: Conditions) -> None:

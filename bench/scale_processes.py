@@ -56,7 +56,7 @@ def processes(record: Record, nodes: int, edges: int, widths: Sequence[int] = (6
 
 def ranks(record: Record, nodes: int, edges: int, width: int = 128) -> None:
     """Seconds of an epoch on many ranks: the floors, the sizes of parts that were measured, and assumed networks."""
-    graph = _graph(nodes, edges)
+    graph = BlockModel(nodes, edges).graph()
     model = sf.SeeGera(graph, embedding_dim=width, hidden_dim=width, negatives="edges")
     parameters = sum(parameter.numel() for parameter in model.parameters())
     sizes = part_sizes(sf.Batches(parts=PARTS).part_of(graph), graph.adjacency)
@@ -118,7 +118,7 @@ def _run(count: int, nodes: int, edges: int, width: int) -> dict[str, Any]:
 def _trained(nodes: int, edges: int, width: int) -> None:
     """Trains in this process, which may be one of several; the first prints what it found."""
     torch.set_num_threads(1)
-    graph = _graph(nodes, edges)
+    graph = BlockModel(nodes, edges).graph()
     with connected(torch.device("cpu")) as group:
         batches = sf.Batches(parts=PARTS, per_batch=PER_BATCH, per_step=2)
         fields = {**FIELDS, "epochs": EPOCHS, "embedding_dim": width, "hidden_dim": width}
@@ -127,13 +127,6 @@ def _trained(nodes: int, edges: int, width: int) -> None:
             # The first epoch makes what later ones find. Of the others the fastest one was disturbed the least.
             seconds = min(entry["seconds"] for entry in history[1:])
             print(json.dumps({"seconds": seconds, "losses": [entry["loss"] for entry in history]}))
-
-
-def _graph(nodes: int, edges: int) -> sf.Graph:
-    model = BlockModel(nodes, edges)
-    ends = np.concatenate(list(model.edges()))
-    both = torch.from_numpy(np.concatenate([ends, ends[:, ::-1]]).T.copy())
-    return sf.Graph.from_edge_index(both, model.features())
 
 
 if __name__ == "__main__":
