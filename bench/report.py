@@ -18,6 +18,7 @@ import argparse
 import os
 import platform
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -46,16 +47,16 @@ def machine() -> dict[str, object]:
     }
 
 
-def measure(names: list[str], folder: Path) -> int:
-    """Runs sections, writes the report after each, and returns the exit status."""
-    report = Report(folder)
+def measure(sections: Mapping[str, Callable[[Record], None]], folder: Path, *, dry: bool = False) -> int:
+    """Runs sections, writes the report after each, and returns the exit status; ``dry``: see :class:`Report`."""
+    report = Report(folder, dry=dry)
     report.content["machine"] = machine()
     print(", ".join(f"{key} {value}" for key, value in report.content["machine"].items()), flush=True)
-    for name in names:
+    for name, section in sections.items():
         record = Record()
         report.content["sections"][name] = record.content
         try:
-            SECTIONS[name](record)
+            section(record)
         except Exception as error:
             record.fail(error)
         record.finish()
@@ -64,11 +65,27 @@ def measure(names: list[str], folder: Path) -> int:
     return report.close()
 
 
+def add_section_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that :func:`chosen_sections` reads."""
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="sections whose names hold one of these")
+    parser.add_argument("--list", action="store_true", help="names the sections and ends")
+
+
+def chosen_sections(parser: argparse.ArgumentParser, options: argparse.Namespace, sections: Iterable[str]) -> list[str]:
+    """The names of the sections that are to be measured; none if they were only to be listed."""
+    chosen = [name for name in sections if not options.only or any(word in name for word in options.only)]
+    if not chosen:
+        parser.error(f"--only: no section holds {' or '.join(options.only)}; --list names them")
+    if options.list:
+        print("\n".join(chosen))
+        return []
+    return chosen
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of the report (runs/bench)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="sections whose names hold one of these")
-    parser.add_argument("--list", action="store_true", help="names the sections and ends")
+    add_section_options(parser)
     parser.add_argument(
         "--render", nargs="+", type=Path, metavar="FOLDER", help="writes page and pictures of these folders anew"
     )
@@ -79,13 +96,8 @@ def main(arguments: list[str] | None = None) -> int:
                 parser.error(f"--render: got {folder}, want a folder that holds a report.json")
             Report.read(folder).render()
         return 0
-    chosen = [name for name in SECTIONS if not options.only or any(word in name for word in options.only)]
-    if not chosen:
-        parser.error(f"--only: no section holds {' or '.join(options.only)}; --list names them")
-    if options.list:
-        print("\n".join(chosen))
-        return 0
-    return measure(chosen, options.out)
+    chosen = chosen_sections(parser, options, SECTIONS)
+    return measure({name: SECTIONS[name] for name in chosen}, options.out) if chosen else 0
 
 
 if __name__ == "__main__":

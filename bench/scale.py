@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +34,8 @@ import scale_processes
 import scipy.sparse
 import torch
 from block_model import BlockModel
-from report import machine
-from reporter import Record, Report
+from report import add_section_options, chosen_sections, measure
+from reporter import Record
 from sklearn.metrics import roc_auc_score
 
 import seegera_fast as sf
@@ -65,7 +66,6 @@ class Conditions(NamedTuple):
 
     sizes: Sizes
     work: Path
-    small: bool
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -353,32 +353,17 @@ SECTIONS = {
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/scale"), help="folder of the report (runs/scale)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="sections whose names hold one of these")
     parser.add_argument("--small", action="store_true", help="a rehearsal with small graphs")
-    parser.add_argument("--list", action="store_true", help="names the sections and ends")
+    add_section_options(parser)
     options = parser.parse_args(arguments)
-    chosen = [name for name in SECTIONS if not options.only or any(word in name for word in options.only)]
+    chosen = chosen_sections(parser, options, SECTIONS)
     if not chosen:
-        parser.error(f"--only: no section holds {' or '.join(options.only)}; --list names them")
-    if options.list:
-        print("\n".join(chosen))
         return 0
     work = options.out / ("small" if options.small else "files")
     work.mkdir(parents=True, exist_ok=True)
-    conditions = Conditions(SMALL if options.small else Sizes(), work, options.small)
-    report = Report(options.out, dry=options.small)
-    report.content["machine"] = machine()
-    for name in chosen:
-        record = Record()
-        report.content["sections"][name] = record.content
-        try:
-            SECTIONS[name](record, conditions)
-        except Exception as error:
-            record.fail(error)
-        record.finish()
-        report.show(name)
-        report.save()
-    return report.close()
+    conditions = Conditions(SMALL if options.small else Sizes(), work)
+    sections = {name: partial(SECTIONS[name], conditions=conditions) for name in chosen}
+    return measure(sections, options.out, dry=options.small)
 
 
 if __name__ == "__main__":
