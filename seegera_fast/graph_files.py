@@ -13,9 +13,10 @@ import torch
 from .entries import MOST_ROWS
 from .sparse_matrix import LAYOUTS, SparseMatrix
 from .support import arguments
-from .support.array_folder import ArrayFolder, FolderWriter, Kind, pieces, written_folder
+from .support.array_folder import ArrayFolder, FolderWriter, Kind, written_folder
 from .support.json_fields import Fields
 from .support.kept import lasting
+from .support.pieces import spans
 
 Made = TypeVar("Made", bound="GraphFiles")
 
@@ -276,7 +277,7 @@ def _require(
 ) -> None:
     """Checks all values of a file, a piece at a time."""
     flat = values.reshape(-1)
-    for low, high in pieces(flat.shape[0], ENTRIES):
+    for low, high in spans(flat.shape[0], ENTRIES):
         wrong = ~allowed(flat[low:high])
         if bool(wrong.any()):
             raise ValueError(f"{found.place(name)}: got {flat[low:high][wrong][0].item()}, want {wanted}")
@@ -289,7 +290,7 @@ def _check_structure(matrix: SparseMatrix, found: ArrayFolder, name: str) -> Non
     columns = matrix.shape[1]
     place, wanted = f"{name}col", f"0 to {columns - 1}"
     _require(found, place, col, lambda part: (part >= 0) & (part < columns), wanted)
-    for low, high in pieces(max(0, col.shape[0] - 1), ENTRIES):
+    for low, high in spans(max(0, col.shape[0] - 1), ENTRIES):
         falls = torch.nonzero(col[low + 1 : high + 1] <= col[low:high]).flatten() + low + 1
         at = torch.searchsorted(rowptr, falls)
         if not torch.equal(rowptr[at], falls):
@@ -306,7 +307,7 @@ def _check_symmetric(matrix: SparseMatrix, weights: torch.Tensor | None, found: 
     total, n = np.uint64(0), matrix.shape[0]
     rowptr, col = matrix.rowptr.numpy(), matrix.col.numpy()
     kind = np.uint32 if matrix.dtype == torch.float32 else np.uint64
-    for low, high in pieces(col.size, ENTRIES):
+    for low, high in spans(col.size, ENTRIES):
         first, last = np.searchsorted(rowptr, [low, high - 1], side="right") - 1
         lengths = np.diff(np.clip(rowptr[first : last + 2], low, high))
         row, other = np.repeat(np.arange(first, last + 1), lengths), col[low:high]

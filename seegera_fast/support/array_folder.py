@@ -376,9 +376,3 @@ def _mapped(path: Path, file: IO[bytes], size: int, dtype: str, shape: tuple[Any
         return mapped(file, start, kind, shape)
     except OSError as error:
         raise OSError(error.errno, f"{path} can't be mapped into memory: {error.strerror}") from error
-
-
-def pieces(count: int, size: int) -> Iterator[tuple[int, int]]:
-    """The ends of pieces of ``size`` that make up ``count``."""
-    for low in range(0, count, size):
-        yield low, min(count, low + size)

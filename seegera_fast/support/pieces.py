@@ -1,4 +1,4 @@
-"""Cuts rows into pieces of bounded memory."""
+"""Cuts rows, or numbers from 0, into pieces of bounded memory."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def even_ranges(count: int, most: int) -> Iterator[range]:
     parts = -(-count // most)
     for part in range(parts):
         yield range(part * count // parts, (part + 1) * count // parts)
+
+
+def spans(count: int, size: int) -> Iterator[tuple[int, int]]:
+    """The ends of pieces of ``size`` that make up ``count``."""
+    for low in range(0, count, size):
+        yield low, min(count, low + size)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..convert import warn_outside
-from ..support.array_folder import pieces
 from ..support.hints import cut, nearest, short
+from ..support.pieces import spans
 from .column_store import Column, InTurn
 from .columns import ColumnTable
 from .names import Names, is_integer
@@ -59,7 +59,7 @@ class Edges:
 
     def first_with(self, names: np.ndarray) -> int:
         """The first edge one of whose ends is among names, given as a mask."""
-        for low, high in pieces(self.ends[0].size, EDGES):
+        for low, high in spans(self.ends[0].size, EDGES):
             found = names[self.ends[0][low:high]] | names[self.ends[1][low:high]]
             if found.any():
                 return low + int(found.argmax())
@@ -69,7 +69,7 @@ class Edges:
         """int64 ``[len(names)]``: how many ends have each name."""
         found = np.zeros(len(self.names), np.int64)
         for end in self.ends:
-            for low, high in pieces(end.size, EDGES):
+            for low, high in spans(end.size, EDGES):
                 found += np.bincount(end[low:high], minlength=found.size)
         return found
 
@@ -242,7 +242,7 @@ def _decide(edges: Edges, keep: Callable[[Any], Column]) -> Edges:
         return edges
     number = np.cumsum(~np.isin(np.arange(len(edges.names)), first)).astype(np.int32) - 1
     ends = keep(np.int32), keep(np.int32)
-    for low, high in pieces(edges.ends[0].size - 1, EDGES):
+    for low, high in spans(edges.ends[0].size - 1, EDGES):
         for kept, end in zip(ends, edges.ends, strict=True):
             kept.append(number[end[1 + low : 1 + high]])
     weights, times = (None if part is None else part[1:] for part in (edges.weights, edges.times))

@@ -16,7 +16,8 @@ import scipy.sparse
 import torch
 
 from ..convert import warn_of_ignored_weights, warn_of_vanished_edges, warn_outside
-from ..support.array_folder import FolderWriter, pieces
+from ..support.array_folder import FolderWriter
+from ..support.pieces import spans
 from ..support.progress import Steps
 from .adjacency import EdgeTimes, counted
 from .column_store import FileColumn
@@ -75,7 +76,7 @@ class OnDisk:
         bucket, starts = self._ranges(edges, number, nodes, WITH_NUMBERS if beside else BARE)
         files = [[self.keep(np.int64), *(self.keep(np.float64) for _ in beside)] for _ in starts]
         loops = 0
-        for low, high in pieces(edges.ends[0].size, EDGES):
+        for low, high in spans(edges.ends[0].size, EDGES):
             ends = [number[np.asarray(end[low:high])] for end in edges.ends]
             apart = ends[0] != ends[1]
             loops += int(apart.size - np.count_nonzero(apart))
@@ -196,7 +197,7 @@ def _check_fits(edges: Edges, row: np.ndarray, weight: np.ndarray, dtype: torch.
 def _sides(edges: Edges, number: np.ndarray, nodes: int) -> np.ndarray | None:
     sides = np.full(nodes, -1, np.int64)
     for side, end in enumerate(edges.ends):
-        for low, high in pieces(end.size, EDGES):
+        for low, high in spans(end.size, EDGES):
             found = number[np.asarray(end[low:high])]
             if side and (sides[found] == 0).any():
                 return None
