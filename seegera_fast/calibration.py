@@ -16,15 +16,18 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibrated probabilities of links, ``sigmoid(slope * s + intercept)`` for the inner product s of a pair.
+    """Calibrated probabilities of links, ``sigmoid(slope * asinh(s / scale) + intercept)`` for the inner product s of a
+    pair.
 
     They hold where a pair is as probably a link as not before it is looked at, as in the held-out parts, which have a
-    pair without a link for each link. Among all pairs of a graph links are far rarer. See Platt, "Probabilistic outputs
-    for support vector machines", 1999.
+    pair without a link for each link. Among all pairs of a graph links are far rarer. This is the method of Platt,
+    "Probabilistic outputs for support vector machines", 1999, for the inverse hyperbolic sine of s: some pairs have far
+    larger products than most, and without it their probabilities would be too sure.
 
     Attributes:
         slope: above 0, so that the order of the pairs stays.
         intercept: a finite number.
+        scale: above 0; products up to it are counted as they are, and larger ones about by their logarithm.
 
     Raises:
         TypeError, ValueError: a number of a wrong kind or out of range.
@@ -32,22 +35,24 @@ class Calibration:
 
     slope: float
     intercept: float
+    scale: float
 
     def __post_init__(self) -> None:
-        for name in ("slope", "intercept"):
+        for name in ("slope", "intercept", "scale"):
             value = arguments.number(name, getattr(self, name))
             if not np.isfinite(value):
                 raise ValueError(f"{name}: got {value}, want a finite number")
             object.__setattr__(self, name, value)
-        if self.slope <= 0:
-            raise ValueError(f"slope: got {self.slope}, want a number above 0")
+        for name in ("slope", "scale"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: got {getattr(self, name)}, want a number above 0")
 
     def __call__(self, products: torch.Tensor) -> torch.Tensor:
         """Probabilities of pairs with these inner products, float32 or float64 of any shape, in their dtype."""
         arguments.instance("products", products, torch.Tensor)
         arguments.dense("products", products)
         arguments.dtype("products", products.dtype)
-        return torch.sigmoid(self.slope * products + self.intercept)
+        return torch.sigmoid(self.slope * torch.asinh(products / self.scale) + self.intercept)
 
 
 class Reliability(NamedTuple):
@@ -89,13 +94,14 @@ def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration
     # Divided by their largest, because squares of large scores overflow.
     largest = float(abs(scores).max()) or 1.0
     scale = largest * (float((scores / largest).std()) or 1.0)
+    compressed = np.arcsinh(scores / scale)
     model = LogisticRegression(C=1e10, max_iter=1000)
     model.fit(
-        np.concatenate([scores, scores]) / scale,
+        np.concatenate([compressed, compressed]),
         np.repeat([True, False], len(target)),
         sample_weight=np.concatenate([positive, 1 - positive]),
     )
-    slope = float(model.coef_[0, 0]) / scale
+    slope = float(model.coef_[0, 0])
     if slope <= 0:
         warnings.warn(
             f"the probabilities are not calibrated: among the {links} links and {others} pairs that were held out for "
@@ -103,7 +109,7 @@ def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration
             stacklevel=2,
         )
         return None
-    return Calibration(slope, float(model.intercept_[0]))
+    return Calibration(slope, float(model.intercept_[0]), scale)
 
 
 def reliability(probabilities: torch.Tensor, linked: torch.Tensor, bins: int = BINS) -> Reliability:

@@ -418,8 +418,8 @@ def calls(folder):
         "SeeGeraEstimator.transform": (fitted().transform, {"X": a, "features": matrix}),
         "SeeGeraEstimator.predict_links": (fitted().predict_links, {"pairs": [[0, 1]]}),
         "SeeGeraEstimator.score": (fitted().score, {"X": a, "y": None, "features": matrix}),
-        "calibration.Calibration": (sf.calibration.Calibration, {"slope": 1.5, "intercept": -1.0}),
-        "calibration.Calibration.__call__": (sf.calibration.Calibration(1.5, -1.0), {"products": torch.rand(3)}),
+        "calibration.Calibration": (sf.calibration.Calibration, {"slope": 1.5, "intercept": -1.0, "scale": 2.0}),
+        "calibration.Calibration.__call__": (sf.calibration.Calibration(1.5, -1.0, 2.0), {"products": torch.rand(3)}),
         "SeeGera.forward": (model().forward, {"graph": g, "seed": 3, "warmup": 0.5, "whole": g}),
         "SeeGera.capture": (functools.partial(record, model().capture), {"optimizer": optimizer, "graph": g}),
         "SeeGera.encode": (

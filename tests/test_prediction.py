@@ -135,7 +135,7 @@ def test_links_of_another_graph_are_known():
 
 def test_suggested_links_may_be_calibrated():
     made = model()
-    made.calibration = Calibration(0.5, -3.0)
+    made.calibration = Calibration(0.5, -3.0, 2.0)
     plain, found = made.top_links(2), made.top_links(2, calibrated=True)
     assert torch.equal(plain.pairs, found.pairs)
     assert torch.equal(found.probabilities, made.link_scores(found.pairs, calibrated=True))
@@ -209,10 +209,12 @@ def test_what_k_and_nodes_may_be():
 def test_a_calibration_finds_the_probabilities_that_links_were_drawn_with(scale):
     rng = np.random.default_rng(1)
     products = 4 * rng.normal(size=40_000)
-    linked = rng.random(40_000) < scipy.special.expit(0.3 * products - 1)
+    linked = rng.random(40_000) < scipy.special.expit(1.2 * np.arcsinh(products / products.std()) - 1)
+    deviation = products.std()
     products, linked = torch.from_numpy(products * scale), torch.from_numpy(linked)
     found = fit_calibration(products, linked)
-    assert abs(found.slope * scale - 0.3) < 0.015
+    assert found.scale == pytest.approx(deviation * scale)
+    assert abs(found.slope - 1.2) < 0.06
     assert abs(found.intercept + 1) < 0.05
     assert reliability(found(products), linked).error < 0.01
 
@@ -246,26 +248,35 @@ def test_calibrated_scores_and_the_file_of_the_model(tmp_path):
     with pytest.raises(ValueError, match="calibrated: got True, and the model has no calibration"):
         made.link_scores(PAIRS, calibrated=True)
     plain = made.link_scores(PAIRS)
-    made.calibration = Calibration(0.25, -1)
-    wanted = torch.sigmoid(0.25 * torch.logit(plain) - 1)
+    made.calibration = Calibration(0.25, -1, 0.5)
+    wanted = torch.sigmoid(0.25 * torch.asinh(torch.logit(plain) / 0.5) - 1)
     assert torch.allclose(made.link_scores(PAIRS, calibrated=True), wanted, rtol=1e-9)
     assert torch.equal(made.link_scores(PAIRS), plain)
     mean, _ = made.link_scores(PAIRS, draws=9, calibrated=True)
     assert not torch.allclose(mean, made.link_scores(PAIRS, draws=9).mean)
     made.save(tmp_path / "model")
     loaded = sf.SeeGera.load(tmp_path / "model", made.graph)
-    assert loaded.calibration == copy.deepcopy(made).calibration == Calibration(0.25, -1.0)
+    assert loaded.calibration == copy.deepcopy(made).calibration == Calibration(0.25, -1.0, 0.5)
     made.calibration = None
     made.save(tmp_path / "model")
     assert sf.SeeGera.load(tmp_path / "model").calibration is None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "null", "[1, 2]", '{"slope": 1}', '{"slope": NaN, "intercept": 0}', '{"slope": "1", "intercept": 0}']
+    "text",
+    [
+        "",
+        "null",
+        "[1, 2]",
+        '{"slope": 1, "intercept": 0}',
+        '{"slope": NaN, "intercept": 0, "scale": 1}',
+        '{"slope": "1", "intercept": 0, "scale": 1}',
+        '{"slope": 1, "intercept": 0, "scale": 0}',
+    ],
 )
 def test_a_damaged_calibration_in_a_file(tmp_path, text):
     made = model()
-    made.calibration = Calibration(1.0, 0.0)
+    made.calibration = Calibration(1.0, 0.0, 1.0)
     made.save(tmp_path / "model")
     with safetensors.safe_open(tmp_path / "model", "pt") as file:
         header = file.metadata()
@@ -275,10 +286,11 @@ def test_a_damaged_calibration_in_a_file(tmp_path, text):
         sf.SeeGera.load(tmp_path / "damaged")
 
 
-@pytest.mark.parametrize("slope", [float("nan"), float("inf"), "1", None, 0.0, -1.0])
-def test_what_a_slope_may_be(slope):
-    with pytest.raises((TypeError, ValueError), match="slope: got"):
-        Calibration(slope, 0.0)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", None, 0.0, -1.0])
+@pytest.mark.parametrize("name", ["slope", "scale"])
+def test_what_a_slope_and_a_scale_may_be(name, value):
+    with pytest.raises((TypeError, ValueError), match=f"{name}: got"):
+        Calibration(**{"slope": 1.0, "intercept": 0.0, "scale": 1.0, name: value})
 
 
 # --- rankings --------------------------------------------------------------------------------------------------------
@@ -334,6 +346,7 @@ def test_link_prediction_ranks_and_calibrates():
     )
     assert calibration.slope == pytest.approx(fitted.slope)
     assert calibration.intercept == pytest.approx(fitted.intercept)
+    assert calibration.scale == pytest.approx(fitted.scale)
 
 
 def test_link_prediction_without_a_validation_or_a_test_part():

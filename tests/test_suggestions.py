@@ -1,6 +1,7 @@
 """seegera-fast links and complete, and what train writes beside scores: tables with names, and a page."""
 
 import csv
+import dataclasses
 import html.parser
 import json
 import re
@@ -411,7 +412,7 @@ def test_train_writes_tables_with_names(files, trained):
     assert [row[:2] for row in rows] == graph.nodes[found.pairs].tolist()
     content = json.loads((trained / "results.json").read_text())
     assert set(content["reliability"]) == {"plain", "calibrated"}
-    assert content["calibration"] == {"slope": model.calibration.slope, "intercept": model.calibration.intercept}
+    assert content["calibration"] == dataclasses.asdict(model.calibration)
     assert "mrr" in content["ranking"]
 
 
