@@ -1,0 +1,97 @@
+"""Memory that is freed and soon needed again."""
+
+import os
+import platform
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import seegera_fast as sf
+from seegera_fast.support import memory
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the thresholds")
+
+PROGRAM = """
+import resource, sys, torch
+import seegera_fast as sf
+
+def faults(steps):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(steps):
+        a, b = torch.ones(3_000_000), torch.ones(12_000_000)
+        del a, b
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / steps
+
+def resident():
+    return int(open("/proc/self/status").read().partition("VmRSS:")[2].split()[0]) / 1024
+
+torch.set_num_threads(1)
+plain = faults(4)
+with sf.keep_memory():
+    with sf.keep_memory():
+        faults(2)
+    kept, within = faults(4), resident()
+print(plain, kept, within - resident(), faults(4))
+"""
+
+
+def run(**variables):
+    environment = {name: value for name, value in os.environ.items() if name not in memory._CHOSEN}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env={**environment, **variables}, capture_output=True, text=True, check=True
+    )
+    return map(float, done.stdout.split())
+
+
+def test_a_step_does_not_fetch_the_memory_of_the_one_before_again():
+    plain, kept, given_back, after = run()
+    # 57 MiB in pages of 4 KiB. Large pages come with fewer faults.
+    if plain < 1000:
+        pytest.skip(f"this system gives large pages: {plain} faults a step")
+    assert kept < 0.02 * plain
+    assert given_back > 50
+    assert after > 1000
+
+
+def test_thresholds_of_the_user_stay():
+    plain, kept, _, _ = run(MALLOC_MMAP_THRESHOLD_="65536")
+    assert kept == pytest.approx(plain, rel=0.5)
+
+
+class Library:
+    def __init__(self):
+        self.calls = []
+
+    def mallopt(self, parameter, value):
+        self.calls.append((parameter, value))
+
+    def malloc_trim(self, pad):
+        self.calls.append("trim")
+
+
+def test_the_last_of_several_threads_sets_the_thresholds_back(monkeypatch):
+    library = Library()
+    monkeypatch.setattr(memory, "_glibc", lambda: library)
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with sf.keep_memory():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+
+    def fail():
+        with sf.keep_memory():
+            thread.start()
+            inside.wait(60)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert library.calls == [(memory._MMAP_THRESHOLD, memory._LARGEST), (memory._TRIM_THRESHOLD, memory._LARGEST)]
+    leave.set()
+    thread.join()
+    assert library.calls[2:] == [*memory._USUAL.items(), "trim"]
