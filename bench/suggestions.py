@@ -13,7 +13,8 @@ and validation are known, those for testing are hidden.
 
 The hidden links that are found are compared with those that are found by sorting all pairs; the script ends with an
 error if they differ. Writes suggestions.json, after each run, and suggestions.md to the folder. What suggestions.json
-has is not measured again.
+has is not measured again. With `--checkpoints`, a run that was interrupted goes on, and one that was trained is only
+measured.
 """
 
 from __future__ import annotations
@@ -68,10 +69,14 @@ def deviations(model: sf.SeeGera, pairs: torch.Tensor, hidden: set[tuple[int, in
     return {name: float(group.mean()) if len(group) else None for name, group in groups.items()}
 
 
-def run(data: str, seed: int) -> dict[str, Any]:
+def run(data: str, seed: int, checkpoints: Path | None) -> dict[str, Any]:
     """Trains a model and measures its suggestions."""
     graph = sf.datasets.load(data)
-    result = sf.tasks.link_prediction(graph, seed=seed, progress=True)
+    checkpoint = None
+    if checkpoints is not None:
+        path = checkpoints / f"{data}-{seed}.safetensors"
+        checkpoint = sf.Checkpoint(path, resume=path.exists())
+    result = sf.tasks.link_prediction(graph, seed=seed, progress=True, checkpoint=checkpoint)
     model, split = result.model, result.split
     known = graph.with_edges(torch.cat([split.train.edges(), split.valid_pos]))
     hidden = {tuple(pair) for pair in split.test_pos.tolist()}
@@ -129,15 +134,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", nargs="+", default=["cora", "citeseer"], help="data sets (cora citeseer)")
     parser.add_argument("--seeds", type=int, default=5, metavar="COUNT", help="number of seeds, from 0 (5)")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), metavar="FOLDER", help="(docs/results)")
+    parser.add_argument("--checkpoints", type=Path, metavar="FOLDER", help="where the runs keep their states (nowhere)")
     parser.add_argument("--render", action="store_true", help="writes the page anew; measures nothing")
     options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
+    for folder in (options.out, options.checkpoints):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
     record = options.out / "suggestions.json"
     runs = json.loads(record.read_text()) if record.exists() else []
     measured = {(entry["data"], entry["seed"]) for entry in runs}
     missing = [(data, seed) for seed in range(options.seeds) for data in options.data if (data, seed) not in measured]
     for data, seed in [] if options.render else missing:
-        runs.append(run(data, seed))
+        runs.append(run(data, seed, options.checkpoints))
         print(json.dumps(runs[-1]), flush=True)
         with written_aside(record) as file:
             file.write((json.dumps(runs, indent=1) + "\n").encode())

@@ -27,6 +27,11 @@ def transposed(
     return counts.cumsum(0), rows_of(rowptr, col.shape[0])[order], order
 
 
+def inverse(order: torch.Tensor) -> torch.Tensor:
+    """The inverse of a permutation, int64 ``[m]``."""
+    return torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=order.device))
+
+
 def rows_of(rowptr: torch.Tensor, entries: int) -> torch.Tensor:
     """int64 ``[nnz]``: the row of each entry."""
     rows = torch.arange(rowptr.shape[0] - 1, device=rowptr.device)
@@ -36,3 +41,10 @@ def rows_of(rowptr: torch.Tensor, entries: int) -> torch.Tensor:
 def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """``[rows]``: the sums of the rows, added in the order of the entries on every device."""
     return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)
+
+
+def unit_rows(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """``[nnz]``: the values divided by the sums of the absolute values of their rows; zero rows stay zero."""
+    norms = row_sums(rowptr, values.abs())
+    scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
+    return values * scale.repeat_interleave(rowptr.diff(), output_size=values.shape[0])

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .compressed import row_sums, rows_of, transposed
+from .compressed import inverse, row_sums, rows_of, transposed, unit_rows
 from .convert import check_fits, edges_to_coo
 from .edge_keys import symmetric_pattern
 from .entries import checked_structure, to_csr
@@ -118,24 +118,25 @@ class SparseMatrix(Keeping):
     @kept
     def _flipped(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Row pointers and columns of the transpose, and :attr:`order`."""
-        return transposed(self.rowptr, self.col, self.shape)
+        other = self._other
+        if other is None or "_flipped" not in other.__dict__:
+            return transposed(self.rowptr, self.col, self.shape)
+        return other.rowptr, other.col, inverse(other.order)
+
+    @property
+    def _other(self) -> SparseMatrix | None:
+        """The transpose, if there is one already."""
+        return self._transposed or (None if self._origin is None else self._origin())
 
     @property
     def transposed(self) -> SparseMatrix:
         """The transpose, in CSR form too; the matrix itself if it is symmetric."""
-        if self.symmetric:
-            return self
-        if self._transposed is None:
-            origin = None if self._origin is None else self._origin()
-            if origin is not None:
-                return origin
-            self._transpose()
-        return self._transposed
+        return self if self.symmetric else self._other or self._transpose()
 
     @lasting
-    def _transpose(self) -> None:
+    def _transpose(self) -> SparseMatrix:
         rowptr, col, order = self._flipped
-        self._set_transposed(rowptr, col, self.values.index_select(0, order))
+        return self._set_transposed(rowptr, col, self.values.index_select(0, order))
 
     def _set_transposed(self, rowptr: torch.Tensor, col: torch.Tensor, values: torch.Tensor) -> SparseMatrix:
         transposed = SparseMatrix(rowptr, col, values, (self.shape[1], self.shape[0]))
@@ -148,9 +149,7 @@ class SparseMatrix(Keeping):
     @kept
     def row_normalized(self) -> SparseMatrix:
         """The matrix with each row divided by the sum of its absolute values (Eq. cor); a zero row stays zero."""
-        norms = row_sums(self.rowptr, self.values.abs())
-        scale = torch.where(norms > 0, norms.reciprocal(), torch.zeros_like(norms))
-        return self.with_values(self.values * scale.index_select(0, self.row))
+        return self.with_values(unit_rows(self.rowptr, self.values))
 
     @kept
     def has_unit_rows(self) -> bool:
@@ -239,9 +238,9 @@ class SparseMatrix(Keeping):
         matrix = SparseMatrix(self.rowptr, self.col, values, self.shape)
         matrix._layout = self._layout
         matrix._share(self, "row")
-        if self._transposed is not None:
-            matrix._share(self, "_flipped")
-            matrix._share_transposed(self._transposed, values.index_select(0, self.order))
+        if (other := self._other) is not None:
+            matrix._flipped = self._flipped
+            matrix._share_transposed(other, values.index_select(0, self.order))
         return matrix
 
     def _check_values(self, name: str, values: Any) -> None:
