@@ -41,7 +41,7 @@ from sklearn.metrics import roc_auc_score
 import seegera_fast as sf
 from seegera_fast.batches import PartBatches, Step
 from seegera_fast.distributed import Processes
-from seegera_fast.steps import run_epoch
+from seegera_fast.steps import EagerSteps, run_epoch
 
 GIB = 2**30
 MODEL = {"negatives": "edges", "patience": None, "progress": False}
@@ -228,8 +228,7 @@ def making_alone(nodes: int, edges: int, width: int) -> dict[str, float]:
     model = sf.SeeGera(
         graph, negatives="edges", embedding_dim=width, hidden_dim=width, structure_masking_rate=0.2, prepare=False
     )
-    optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    processes = Processes.current()
+    steps, processes = EagerSteps(model, torch.optim.Adam(model.parameters(), fused=True)), Processes.current()
     made = PartBatches(graph, sf.Batches(parts=64, per_batch=4), processes)
     seconds: dict[str, list[float]] = {"made": [], "ready": []}
     sources = {"made": made, "ready": Ready(made)}
@@ -237,7 +236,7 @@ def making_alone(nodes: int, edges: int, width: int) -> dict[str, float]:
         for _ in range(7):
             for name, source in sources.items():
                 start = time.perf_counter()
-                run_epoch(model, optimizer, source, 0, 1, 1.0, lambda done, count: None, processes)
+                run_epoch(model, steps, source, 0, 1, 1.0, lambda done, count: None, processes)
                 seconds[name].append(time.perf_counter() - start)
     ready = statistics.median(seconds["ready"][1:])
     return {"share": statistics.median(seconds["made"][1:]) / ready - 1, "ready": ready}

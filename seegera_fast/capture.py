@@ -1,4 +1,4 @@
-"""A training step as one CUDA graph: recorded once, replayed without Python."""
+"""A training step as CUDA graphs: recorded once, replayed without Python."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ WARMUP_STEPS = 3
 
 
 class CapturedStep:
-    """Forward, backward and the optimiser's step of a model, recorded as a CUDA graph (see :meth:`SeeGera.capture`).
+    """Forward, backward and the optimiser's step of a model, recorded as CUDA graphs (see :meth:`SeeGera.capture`).
 
-    A replay draws and computes the same numbers as the eager step with the same seed. Gradients, the loss and its terms
-    stay at fixed addresses, and the next replay overwrites them. The weights and the optimiser's state stay at fixed
-    addresses too: after ``model.to`` or ``optimizer.load_state_dict`` the step has to be recorded again.
+    There are two of them, so that a loss can be looked at before the weights change. A replay draws and computes the
+    same numbers as the eager step with the same seed. Gradients, the loss and its terms stay at fixed addresses, and
+    the next replay overwrites them. The weights and the optimiser's state stay at fixed addresses too: after
+    ``model.to`` or ``optimizer.load_state_dict`` the step has to be recorded again.
 
     Args:
         model: a :class:`seegera_fast.SeeGera`.
@@ -43,27 +44,30 @@ class CapturedStep:
         self._warmup = torch.ones((), dtype=torch.float64, device=device)
         model.train()
 
-        def step() -> Output:
+        def gradients() -> Output:
             output = model(graph, seed=self._slots.root, warmup=self._warmup)
             output.loss.backward()
-            optimizer.step()
             return output
 
         weights = [parameter.detach().clone() for parameter in parameters]
         states = {id(parameter): _copy(optimizer.state.get(parameter, {})) for parameter in parameters}
-        self._graph = torch.cuda.CUDAGraph()
+        self._gradients, self._update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         side.wait_stream(current)
         try:
             with torch.cuda.stream(side):
                 for _ in range(WARMUP_STEPS):
                     optimizer.zero_grad(set_to_none=True)
-                    step()
+                    gradients()
+                    optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             # The default stream of torch.cuda.graph belongs to the first device that recorded in this process, which
             # may be another one.
-            with torch.cuda.device(device), torch.cuda.graph(self._graph, stream=side):
-                output = step()
+            with torch.cuda.device(device):
+                with torch.cuda.graph(self._gradients, stream=side):
+                    output = gradients()
+                with torch.cuda.graph(self._update, stream=side):
+                    optimizer.step()
         finally:
             current.wait_stream(side)
             # The steps above changed weights and state. The old values are copied back to the recorded addresses.
@@ -88,6 +92,12 @@ class CapturedStep:
             TypeError, ValueError: an argument of a wrong kind or out of range.
             RuntimeError: the weights or the optimiser's state were moved after the recording.
         """
+        output = self.gradients(seed=seed, warmup=warmup)
+        self.update()
+        return output
+
+    def gradients(self, *, seed: int | None = None, warmup: float = 1.0) -> Output:
+        """The part of a step before the weights change. Arguments, result and errors are those of a call."""
         warmup = checks.probability("warmup", warmup, one=True)
         if seed is not None:
             seed = checks.whole("seed", seed, least=-(2**63), most=2**63 - 1)
@@ -97,8 +107,12 @@ class CapturedStep:
             seed = self.model.next_seed()
         self._slots.fill(seed)
         self._warmup.fill_(warmup)
-        self._graph.replay()
+        self._gradients.replay()
         return self._output
+
+    def update(self) -> None:
+        """The optimiser's step, with the gradients of the last call of :meth:`gradients`."""
+        self._update.replay()
 
     # Every replay calls these two. model.parameters() would take ten times as long, mostly to find the modules.
 
@@ -112,6 +126,11 @@ class CapturedStep:
         return [value.data_ptr() for value in (*weights, *states) if isinstance(value, torch.Tensor)]
 
 
+def recorded_on(device: torch.device) -> bool:
+    """Whether the device has CUDA graphs."""
+    return device.type == "cuda"
+
+
 def check_capturable(device: torch.device, optimizer: torch.optim.Optimizer) -> None:
     """Checks that a CUDA graph can hold the step.
 
@@ -122,7 +141,7 @@ def check_capturable(device: torch.device, optimizer: torch.optim.Optimizer) -> 
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer: got {type(optimizer).__name__}, want a torch.optim.Optimizer")
-    if device.type != "cuda":
+    if not recorded_on(device):
         raise ValueError(f"model: is on {device}, want a CUDA device: only there is a step recorded")
     plain = isinstance(optimizer, torch.optim.SGD) and not any(group["dampening"] for group in optimizer.param_groups)
     if not plain and type(optimizer) not in OPTIMIZERS:

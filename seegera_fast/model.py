@@ -251,7 +251,7 @@ class SeeGera(Prediction, nn.Module):
         return seed_tensor(self.next_seed(), torch.device("cpu"))
 
     def capture(self, optimizer: torch.optim.Optimizer, graph: Graph | None = None) -> CapturedStep:
-        """Records a training step (forward, backward and the optimiser's step) as a CUDA graph.
+        """Records a training step (forward, backward and the optimiser's step) as CUDA graphs.
 
         A call ``step(seed=..., warmup=...)`` of the result has the same draws and the same effect as an eager step,
         without the time that Python takes. The optimiser's settings, such as its learning rate, are recorded too.

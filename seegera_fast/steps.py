@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 
 import torch
 
 from .batches import Source, Step, WholeGraph
+from .capture import recorded_on
 from .distributed import Processes, by_torchrun
 from .model import SeeGera
 from .objective import term_names
@@ -91,9 +93,76 @@ def check_steps(whole: bool, per_step: int | None, processes: Processes) -> None
         )
 
 
+class EagerSteps:
+    """Computes steps with one operation after the other."""
+
+    def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer) -> None:
+        self.model, self.optimizer = model, optimizer
+
+    def begin(self) -> None:
+        """Begins a step."""
+        self.optimizer.zero_grad()
+
+    def gradients(self, step: Step, count: int, warmup: float) -> list[dict[str, float]]:
+        """Adds the batches' gradients to those of the weights. Returns the loss and its terms of each batch.
+
+        Args:
+            count: number of batches of the step in all processes, of whose gradients the step takes the mean.
+        """
+        found: list[dict[str, torch.Tensor]] = []
+        for make in step:
+            batch = make()
+            output = self.model(seed=batch.seed, warmup=warmup, **batch.arguments)
+            loss = output.loss if count == 1 else output.loss / count
+            loss.backward()
+            found.append({**output.terms, "loss": output.loss.detach()})
+            # Before the next one is made.
+            del batch, output, loss
+        return _numbers(found)
+
+    def update(self) -> None:
+        """The optimiser's step."""
+        self.optimizer.step()
+
+
+class RecordedSteps:
+    """Replays a step on the whole graph. The methods are those of :class:`EagerSteps`."""
+
+    def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer) -> None:
+        self.captured = model.capture(optimizer)
+
+    def begin(self) -> None:
+        """Nothing: a replay writes the gradients anew."""
+
+    def gradients(self, step: Step, count: int, warmup: float) -> list[dict[str, float]]:
+        [make] = step
+        output = self.captured.gradients(seed=make().seed, warmup=warmup)
+        return _numbers([{**output.terms, "loss": output.loss}])
+
+    def update(self) -> None:
+        self.captured.update()
+
+
+Stepping = EagerSteps | RecordedSteps
+
+
+def steps_of(model: SeeGera, optimizer: torch.optim.Optimizer, source: Source) -> Stepping:
+    """Records the step where the device has CUDA graphs. A warning says why it could not be recorded."""
+    if recorded_on(next(model.parameters()).device):
+        if not isinstance(source, WholeGraph):
+            why = "batches have different shapes"
+        else:
+            try:
+                return RecordedSteps(model, optimizer)
+            except (RuntimeError, ValueError) as error:
+                why = str(error).partition("\n")[0]
+        warnings.warn(f"training: its steps are not recorded as CUDA graphs, and take longer: {why}", stacklevel=2)
+    return EagerSteps(model, optimizer)
+
+
 def run_epoch(
     model: SeeGera,
-    optimizer: torch.optim.Optimizer,
+    steps: Stepping,
     source: Source,
     seed: int,
     epoch: int,
@@ -105,28 +174,29 @@ def run_epoch(
     batches.
 
     Args:
+        steps: compute the steps.
         done: is called after each step, with the number of batches that are done and of all of them.
         processes: share the batches of each step.
     """
     model.train()
     names = (*term_names(model.config), "loss")
-    totals, count, steps = [0.0] * len(names), 0, source.steps(seed, epoch)
+    totals, count, batches = [0.0] * len(names), 0, source.steps(seed, epoch)
     while processes.size == 1 or count < source.count:
-        optimizer.zero_grad()
+        steps.begin()
         with processes.adding_gradients(model.parameters()):
-            step = _next(steps, epoch, count, source.count)
+            step = _next(batches, epoch, count, source.count)
             own = step[processes.rank :: processes.size]
-            for record in _gradients(model, own, len(step), warmup) if own else []:
+            for record in steps.gradients(own, len(step), warmup) if own else []:
                 _require_finite(epoch, record)
                 totals = [total + record[name] for total, name in zip(totals, names, strict=True)]
         if not step:
             break
-        optimizer.step()
+        steps.update()
         count += len(step)
         done(count, source.count)
     if processes.size > 1:
         with processes.together():
-            _next(steps, epoch, count, source.count)
+            _next(batches, epoch, count, source.count)
     if not count:
         raise ValueError(f"batches: got none in epoch {epoch}, want a loader that can be iterated anew in each epoch")
     return {name: total / count for name, total in zip(names, processes.sum(totals), strict=True)}
@@ -150,21 +220,7 @@ def _require_finite(epoch: int, record: dict[str, float]) -> None:
         raise TrainingFailure(epoch, next(name for name, number in record.items() if not math.isfinite(number)))
 
 
-def _gradients(model: SeeGera, step: Step, count: int, warmup: float) -> list[dict[str, float]]:
-    """Adds the batches' gradients to those of the weights. Returns the loss and its terms of each batch.
-
-    Args:
-        count: number of batches of the step in all processes, of whose gradients the step takes the mean.
-    """
-    found: list[dict[str, torch.Tensor]] = []
-    for make in step:
-        batch = make()
-        output = model(seed=batch.seed, warmup=warmup, **batch.arguments)
-        loss = output.loss if count == 1 else output.loss / count
-        loss.backward()
-        found.append({**output.terms, "loss": output.loss.detach()})
-        # Before the next one is made.
-        del batch, output, loss
-    # All values are read together at the end, so that the host waits for the GPU only once.
+def _numbers(found: list[dict[str, torch.Tensor]]) -> list[dict[str, float]]:
+    """The numbers in some scalars. All are read together, so that the host waits for the GPU only once."""
     numbers = torch.stack([torch.stack([part.double() for part in parts.values()]) for parts in found]).tolist()
     return [dict(zip(parts, row, strict=True)) for parts, row in zip(found, numbers, strict=True)]

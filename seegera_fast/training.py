@@ -12,13 +12,14 @@ from typing import Any
 import torch
 
 from .batches import Source, WholeGraph
+from .capture import recorded_on
 from .checkpoint import Checkpoint, fingerprint
 from .checkpoint_file import Best, Course, State, adam_state, restore_adam
 from .distributed import Processes
 from .graph import Graph
 from .model import SeeGera
 from .objective import term_names
-from .steps import TrainingFailure, check_processes, require_finite, run_epoch
+from .steps import Stepping, TrainingFailure, check_processes, require_finite, run_epoch, steps_of
 from .support import arguments
 from .support.atomic import Lock
 from .support.memory import keep_memory, peak_memory
@@ -229,7 +230,10 @@ class _Run:
             lr=config.learning_rate,
             weight_decay=config.weight_decay,
             fused=self.device.type in ("cpu", "cuda"),
+            capturable=recorded_on(self.device),
         )
+        # Made at the first epoch, with the weights and the state of Adam that a checkpoint may have given.
+        self._steps: Stepping | None = None
         self.history: list[dict[str, Any]] = []
         self.best: Best | None = None
         # The number of epochs before the one that is under way, and the weights that they gave.
@@ -284,7 +288,8 @@ class _Run:
         if self.source.steps_per_epoch != 1 and self.best is None:
             self._before = len(self.history), _copy_of(self.model)
         warmup = self.config.warmup(epoch)
-        terms = run_epoch(self.model, self.optimizer, self.source, seed, epoch, warmup, done, self.processes)
+        self._steps = self._steps or steps_of(self.model, self.optimizer, self.source)
+        terms = run_epoch(self.model, self._steps, self.source, seed, epoch, warmup, done, self.processes)
         record: dict[str, Any] = {"epoch": epoch, **terms}
         scores = self._scores(epoch, validation) if self.config.scheduled(epoch) else {}
         self.history.append({**record, **scores, "seconds": time.perf_counter() - begin})

@@ -26,7 +26,7 @@ from seegera_fast.distributed import Processes
 from seegera_fast.nn import Decoded
 from seegera_fast.objective import Posterior, Targets, _drawn, bound
 from seegera_fast.seeds import derive_seed
-from seegera_fast.steps import run_epoch
+from seegera_fast.steps import EagerSteps, run_epoch
 from seegera_fast.support import progress
 from seegera_fast.training import TrainingConfig, TrainingFailure, train
 
@@ -261,7 +261,9 @@ def test_a_step_of_two_batches_has_the_mean_of_their_gradients(scaling):
     told, stepped = [], []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     optimizer.register_step_pre_hook(lambda *_: stepped.append(gradient(model)))
-    record = run_epoch(model, optimizer, source, 1, 3, 0.5, lambda *done: told.append(done), Processes.current())
+    record = run_epoch(
+        model, EagerSteps(model, optimizer), source, 1, 3, 0.5, lambda *done: told.append(done), Processes.current()
+    )
     mean = torch.stack(found).mean(dim=0)
     assert len(stepped) == 1
     assert float((stepped[0] - mean).norm() / mean.norm()) < 1e-12

@@ -17,7 +17,7 @@ import seegera_fast as sf
 from seegera_fast.batches import source_of
 from seegera_fast.distributed import Processes, ProcessLost
 from seegera_fast.objective import Output
-from seegera_fast.steps import run_epoch
+from seegera_fast.steps import EagerSteps, run_epoch
 
 FIELDS = {"embedding_dim": 4, "hidden_dim": 6, "negatives": "edges", "progress": False}
 
@@ -48,7 +48,9 @@ def first_gradients(rank, dtype):
             super().step()
 
     optimizer = Recorded(model.parameters(), lr=1e-3)
-    terms = run_epoch(model, optimizer, source, 5, 1, 0.5, lambda done, total: None, Processes.current())
+    terms = run_epoch(
+        model, EagerSteps(model, optimizer), source, 5, 1, 0.5, lambda done, total: None, Processes.current()
+    )
     return found[0], terms
 
 
