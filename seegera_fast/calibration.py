@@ -72,7 +72,9 @@ class Reliability(NamedTuple):
     counts: list[int]
 
 
-def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration | None:
+def fit_calibration(
+    products: torch.Tensor, linked: torch.Tensor, more: torch.Tensor | None = None
+) -> Calibration | None:
     """Fits a calibration to pairs that are known to be links or not.
 
     Returns:
@@ -82,24 +84,29 @@ def fit_calibration(products: torch.Tensor, linked: torch.Tensor) -> Calibration
     Args:
         products: ``[m]``: inner products of the pairs' embeddings.
         linked: bool ``[m]``: which of the pairs are links; some must be, and some not.
+        more: ``[k]``: inner products of further pairs that are no links. They don't make links rarer: all pairs that
+            are none have together the weight of those in ``products``.
     """
     from sklearn.linear_model import LogisticRegression
 
-    scores, target = products.double().cpu().numpy()[:, None], linked.cpu().numpy()
-    # Platt's targets: as if one more pair of each kind had been seen. Then a slope is found even where a threshold
-    # separates links from others. A target between 0 and 1 is two rows with weights.
+    scores, target = products.double().cpu().numpy(), linked.cpu().numpy()
     links = int(target.sum())
     others = len(target) - links
-    positive = np.where(target, (links + 1) / (links + 2), 1 / (others + 2))
     # Divided by their largest, because squares of large scores overflow.
     largest = float(abs(scores).max()) or 1.0
     scale = largest * (float((scores / largest).std()) or 1.0)
-    compressed = np.arcsinh(scores / scale)
+    further = np.empty(0) if more is None else more.double().cpu().numpy()
+    scores, target = np.concatenate([scores, further]), np.append(target, np.zeros(len(further), bool))
+    weight = np.where(target, 1.0, others / (others + len(further)))
+    # Platt's targets: as if one more pair of each kind had been seen. Then a slope is found even where a threshold
+    # separates links from others. A target between 0 and 1 is two rows with weights.
+    positive = np.where(target, (links + 1) / (links + 2), 1 / (others + 2))
+    compressed = np.arcsinh(scores / scale)[:, None]
     model = LogisticRegression(C=1e10, max_iter=1000)
     model.fit(
         np.concatenate([compressed, compressed]),
         np.repeat([True, False], len(target)),
-        sample_weight=np.concatenate([positive, 1 - positive]),
+        sample_weight=np.concatenate([weight * positive, weight * (1 - positive)]),
     )
     slope = float(model.coef_[0, 0])
     if slope <= 0:

@@ -84,6 +84,16 @@ def cell(split, part, number=0):
     return getattr(split, part)[number : number + 1]
 
 
+def test_further_pairs_without_a_link_are_checked(graph):
+    split = sf.tasks.split_links(graph, seed=1)
+    for wrong in (cell(split, "valid_pos"), cell(split, "test_pos"), split.train.edges()[:1].flip(1)):
+        with pytest.raises(ValueError, match="more_neg: the split leaks: 1 pairs, of which one is"):
+            replace(split, more_neg=torch.cat([split.more_neg, wrong]))
+    other = replace(split, test_pos=split.test_pos[1:], more_neg=split.test_pos[:1])
+    with pytest.raises(ValueError, match=r"split: more_neg has .*, which is an edge of graph"):
+        RUN["link"](graph, split=other, **SMALL)
+
+
 @pytest.mark.parametrize("part", ["valid_pos", "test_pos", "valid_neg", "test_neg"])
 def test_features_that_leak_are_refused(graph, part):
     split = sf.tasks.split_features(graph, seed=1)

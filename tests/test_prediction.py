@@ -219,6 +219,24 @@ def test_a_calibration_finds_the_probabilities_that_links_were_drawn_with(scale)
     assert reliability(found(products), linked).error < 0.01
 
 
+def test_further_pairs_make_a_calibration_more_exact():
+    """They change neither what is fitted nor the share of links: only the chance in it is less."""
+    rng = np.random.default_rng(4)
+
+    def fitted(links, others, further):
+        made = [torch.from_numpy(rng.normal(loc, size=count)) for loc, count in ((1, links), (0, others), (0, further))]
+        linked = torch.arange(links + others) < links
+        return fit_calibration(torch.cat(made[:2]), linked, made[2] if further else None)
+
+    alone = [fitted(200, 200, 0) for _ in range(30)]
+    more = [fitted(200, 200, 10_000) for _ in range(30)]
+    exact = fitted(200_000, 200_000, 0)
+    for name in ("slope", "intercept"):
+        spread = [np.std([getattr(found, name) for found in runs]) for runs in (alone, more)]
+        assert spread[1] < 0.85 * spread[0], name
+        assert abs(np.mean([getattr(found, name) for found in more]) - getattr(exact, name)) < 0.06
+
+
 @pytest.mark.parametrize("products", [[-1.0, -2.0, 3.0, 4.0], [-1e300, 1.0, 1.0, 1e300]])
 def test_a_calibration_is_finite_where_a_threshold_separates(products):
     found = fit_calibration(torch.tensor(products, dtype=torch.float64), torch.tensor([False, False, True, True]))
@@ -342,7 +360,9 @@ def test_link_prediction_ranks_and_calibrates():
     assert result.reliability["calibrated"].error == pytest.approx(calibrated.error)
     valid = torch.cat([split.valid_pos, split.valid_neg])
     fitted = fit_calibration(
-        torch.logit(result.model.link_scores(valid)), torch.arange(len(valid)) < len(split.valid_pos)
+        torch.logit(result.model.link_scores(valid)),
+        torch.arange(len(valid)) < len(split.valid_pos),
+        torch.logit(result.model.link_scores(split.more_neg)),
     )
     assert calibration.slope == pytest.approx(fitted.slope)
     assert calibration.intercept == pytest.approx(fitted.intercept)

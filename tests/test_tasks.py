@@ -84,6 +84,13 @@ def assert_exact_links(graph: Graph, split, valid: float, test: float) -> None:
     # Rows of all parts are i < k, so that a pair that is not there is not there in the other direction either.
     assert all(0 <= low < high < graph.num_nodes for low, high in absent | positive[0] | positive[1])
     assert not absent & edges
+    held_out = math.floor(valid * graph.num_edges)
+    assert (split.more_neg is None) == (held_out == 0)
+    if held_out:
+        more = as_set(split.more_neg)
+        asked = min(20 * held_out, graph.num_nodes * (graph.num_nodes - 1) // 2 - graph.num_edges)
+        assert asked - len(absent) <= len(more) == len(split.more_neg) <= asked
+        assert not more & (absent | edges)
     dense = split.train.adjacency.to_dense()
     assert (dense == dense.T).all()
 

@@ -27,6 +27,8 @@ class LinkSplit:
         train: the graph without the held-out links.
         valid_pos, test_pos: int64 ``[m, 2]``: the held-out edges, ``i < k``. They may be given in either direction.
         valid_neg, test_neg: int64 ``[m, 2]``: pairs ``i < k`` that are not edges of the whole graph.
+        more_neg: int64 ``[m, 2]``: further pairs like those of ``valid_neg``, with which probabilities are calibrated
+            more exactly; None: there are none.
 
     Raises:
         TypeError: not a graph, or pairs that are not integers.
@@ -40,10 +42,11 @@ class LinkSplit:
     valid_neg: torch.Tensor
     test_pos: torch.Tensor
     test_neg: torch.Tensor
+    more_neg: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         arguments.instance("train", self.train, Graph)
-        for name in PARTS:
+        for name in self.parts:
             object.__setattr__(self, name, _pairs(name, getattr(self, name), self.train))
         edges = keys_of(self.train.edges(), self.train.num_nodes)
         _refuse_leaks(self, edges, self.train.num_nodes, LINK_WORDS)
@@ -52,6 +55,11 @@ class LinkSplit:
                 raise ValueError(
                     f"{part}_neg: got no pairs, want pairs without a link, as many as {part}_pos has edges"
                 )
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts that there are, without the training graph."""
+        return PARTS if self.more_neg is None else (*PARTS, "more_neg")
 
     @classmethod
     def from_pyg(cls, train: Any, valid: Any, test: Any, **options: Any) -> LinkSplit:
@@ -172,7 +180,7 @@ def check_link_split_of(graph: Graph, split: LinkSplit) -> None:
     if graph.num_nodes != split.train.num_nodes:
         raise ValueError(f"split: has {split.train.num_nodes} nodes, want those of graph: {graph.num_nodes}")
     edges = keys_of(graph.edges(), graph.num_nodes)
-    for name, pairs in {"train": split.train.edges(), **{name: getattr(split, name) for name in PARTS}}.items():
+    for name, pairs in {"train": split.train.edges(), **{name: getattr(split, name) for name in split.parts}}.items():
         absent = name.endswith("neg")
         pairs = pairs.to(graph.device)
         wrong = torch.isin(keys_of(pairs, graph.num_nodes), edges, invert=not absent)
@@ -234,7 +242,9 @@ def _refuse_leaks(split: Any, seen: torch.Tensor, width: int, words: tuple[str, 
         found = held_out.sort().values
         refuse(name, among(held_out, found[1:][found[1:] == found[:-1]]), "held out twice")
         known.append(found)
-    for name in ("valid_neg", "test_neg"):
+    for name in ("valid_neg", "test_neg", "more_neg"):
+        if getattr(split, name, None) is None:
+            continue
         absent = keys_of(getattr(split, name), width)
         refuse(name, torch.stack([among(absent, part) for part in known]).any(dim=0), present)
 

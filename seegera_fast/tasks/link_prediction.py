@@ -142,9 +142,10 @@ def _finish(scored: Scored) -> dict[str, Any]:
         [pair_products(embedding, getattr(split, f"{part}_{kind}")) for kind in ("pos", "neg")]
         for part in ("valid", "test")
     )
+    more = None if split.more_neg is None else pair_products(embedding, split.more_neg)
     probabilities = {"plain": torch.sigmoid}
     if all(map(len, valid)):
-        scored.model.calibration = fit_calibration(torch.cat(valid), _linked(*valid))
+        scored.model.calibration = fit_calibration(torch.cat(valid), _linked(*valid), more)
         if scored.model.calibration is not None:
             probabilities["calibrated"] = scored.model.calibration
     if not len(test[0]):

@@ -15,12 +15,16 @@ from ..support import arguments
 from .held_out import FeatureSplit, LinkSplit, NodeSplit
 from .sides import AUTO, NonEdgesAcross
 
+# Further pairs without a link for each edge that is held out for validation, and at most.
+MORE, MOST_MORE = 20, 100_000
+
 
 def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int = 0, *, sides: Any = None) -> LinkSplit:
     """Holds out ``floor(valid * edges)`` and ``floor(test * edges)`` undirected edges.
 
     The pairs without a link are drawn without replacement from all non-edges of the whole graph. No edge or pair is in
-    two parts, in either direction.
+    two parts, in either direction. ``more_neg`` has about 20 pairs for each edge that is held out for validation, at
+    most 100,000.
 
     Args:
         graph: the whole graph.
@@ -58,12 +62,16 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
     stays = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
     stays[chosen] = False
     positives = edges[chosen]
+    more = torch.from_numpy(
+        generator.choice(absent.count, min(MORE * num_valid, MOST_MORE, absent.count), replace=False)
+    )
     return LinkSplit(
         train=graph._keep_edges(torch.nonzero(stays).flatten()),
         valid_pos=positives[:num_valid],
         valid_neg=negatives[:num_valid],
         test_pos=positives[num_valid:],
         test_neg=negatives[num_valid:],
+        more_neg=absent.pairs(more[~torch.isin(more, ranks)].to(graph.device)) if num_valid else None,
     )
 
 
