@@ -57,11 +57,12 @@ class Sizes(NamedTuple):
     build_edges: int = 10_000_000
     batch_nodes: int = 300_000
     batch_edges: int = 3_000_000
-    accuracy_epochs: int = 60
+    accuracy_epochs: int = 30
     accuracy_seeds: int = 5
+    physics_epochs: int = 60
 
 
-SMALL = Sizes(20_000, 200_000, 32, 10_000, 100_000, 6_000, 60_000, 2, 1)
+SMALL = Sizes(20_000, 200_000, 32, 10_000, 100_000, 6_000, 60_000, 2, 1, 2)
 
 
 class Conditions(NamedTuple):
@@ -321,7 +322,7 @@ def accuracy(record: Record, conditions: Conditions) -> None:
 
 
 def physics(record: Record, conditions: Conditions) -> None:
-    epochs = conditions.sizes.accuracy_epochs
+    epochs = conditions.sizes.physics_epochs
     found = {
         "whole": [run(trained_alone, "physics", epochs, 0, 0, 0)],
         "batches": [run(trained_alone, "physics", max(epochs // 6, 1), 0, 64, 4)],
