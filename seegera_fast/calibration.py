@@ -92,9 +92,8 @@ def fit_calibration(
     scores, target = products.double().cpu().numpy(), linked.cpu().numpy()
     links = int(target.sum())
     others = len(target) - links
-    # Divided by their largest, because squares of large scores overflow.
-    largest = float(abs(scores).max()) or 1.0
-    scale = largest * (float((scores / largest).std()) or 1.0)
+    # A few very large products change it little, unlike the standard deviation.
+    scale = 2 * float(np.median(abs(scores))) or float(abs(scores).max()) or 1.0
     further = np.empty(0) if more is None else more.double().cpu().numpy()
     scores, target = np.concatenate([scores, further]), np.append(target, np.zeros(len(further), bool))
     weight = np.where(target, 1.0, others / (others + len(further)))
@@ -102,13 +101,16 @@ def fit_calibration(
     # separates links from others. A target between 0 and 1 is two rows with weights.
     positive = np.where(target, (links + 1) / (links + 2), 1 / (others + 2))
     compressed = np.arcsinh(scores / scale)[:, None]
+    # The solver would stop early with numbers that are large beside their differences.
+    mean, deviation = float(compressed.mean()), float(compressed.std()) or 1.0
+    compressed = (compressed - mean) / deviation
     model = LogisticRegression(C=1e10, max_iter=1000)
     model.fit(
         np.concatenate([compressed, compressed]),
         np.repeat([True, False], len(target)),
         sample_weight=np.concatenate([weight * positive, weight * (1 - positive)]),
     )
-    slope = float(model.coef_[0, 0])
+    slope = float(model.coef_[0, 0]) / deviation
     if slope <= 0:
         warnings.warn(
             f"the probabilities are not calibrated: among the {links} links and {others} pairs that were held out for "
@@ -116,7 +118,7 @@ def fit_calibration(
             stacklevel=2,
         )
         return None
-    return Calibration(slope, float(model.intercept_[0]), scale)
+    return Calibration(slope, float(model.intercept_[0]) - slope * mean, scale)
 
 
 def reliability(probabilities: torch.Tensor, linked: torch.Tensor, bins: int = BINS) -> Reliability:

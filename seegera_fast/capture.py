@@ -64,9 +64,11 @@ class CapturedStep:
             # The default stream of torch.cuda.graph belongs to the first device that recorded in this process, which
             # may be another one.
             with torch.cuda.device(device):
-                with torch.cuda.graph(self._gradients, stream=side):
+                # Other threads may use the device meanwhile.
+                recording = {"stream": side, "capture_error_mode": "thread_local"}
+                with torch.cuda.graph(self._gradients, **recording):
                     output = gradients()
-                with torch.cuda.graph(self._update, stream=side):
+                with torch.cuda.graph(self._update, **recording):
                     optimizer.step()
         finally:
             current.wait_stream(side)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from .batches import Source, Step, WholeGraph
-from .capture import recorded_on
+from .capture import CapturedStep, recorded_on
 from .distributed import Processes, by_torchrun
 from .model import SeeGera
 from .objective import term_names
@@ -129,7 +129,8 @@ class RecordedSteps:
     """Replays a step on the whole graph. The methods are those of :class:`EagerSteps`."""
 
     def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer) -> None:
-        self.captured = model.capture(optimizer)
+        self.model, self.optimizer = model, optimizer
+        self.captured: CapturedStep | None = model.capture(optimizer)
 
     def begin(self) -> None:
         """Nothing: a replay writes the gradients anew."""
@@ -147,17 +148,33 @@ Stepping = EagerSteps | RecordedSteps
 
 
 def steps_of(model: SeeGera, optimizer: torch.optim.Optimizer, source: Source) -> Stepping:
-    """Records the step where the device has CUDA graphs. A warning says why it could not be recorded."""
-    if recorded_on(next(model.parameters()).device):
-        if not isinstance(source, WholeGraph):
-            why = "batches have different shapes"
-        else:
-            try:
-                return RecordedSteps(model, optimizer)
-            except (RuntimeError, ValueError) as error:
-                why = str(error).partition("\n")[0]
-        warnings.warn(f"training: its steps are not recorded as CUDA graphs, and take longer: {why}", stacklevel=2)
+    """Records a step on the whole graph, if the device has CUDA graphs; a warning says why it could not be recorded.
+
+    Batches have different shapes, and a recording has one.
+    """
+    if isinstance(source, WholeGraph) and recorded_on(next(model.parameters()).device):
+        try:
+            return RecordedSteps(model, optimizer)
+        except (RuntimeError, ValueError) as error:
+            first_line = str(error).partition("\n")[0]
+            _warn_of_eager_steps(first_line)
     return EagerSteps(model, optimizer)
+
+
+def without_recording(steps: Stepping | None) -> EagerSteps | None:
+    """The same steps without a recording, whose memory is given back; None: they have no recording."""
+    if not isinstance(steps, RecordedSteps):
+        return None
+    model, optimizer = steps.model, steps.optimizer
+    _warn_of_eager_steps("the device has too little memory for the recording beside a validation")
+    optimizer.zero_grad()
+    steps.captured = None
+    torch.cuda.empty_cache()
+    return EagerSteps(model, optimizer)
+
+
+def _warn_of_eager_steps(why: str) -> None:
+    warnings.warn(f"training: its steps are not recorded as CUDA graphs, and take longer: {why}", stacklevel=3)
 
 
 def run_epoch(

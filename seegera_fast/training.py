@@ -19,7 +19,7 @@ from .distributed import Processes
 from .graph import Graph
 from .model import SeeGera
 from .objective import term_names
-from .steps import Stepping, TrainingFailure, check_processes, require_finite, run_epoch, steps_of
+from .steps import Stepping, TrainingFailure, check_processes, require_finite, run_epoch, steps_of, without_recording
 from .support import arguments
 from .support.atomic import Lock
 from .support.memory import keep_memory, peak_memory
@@ -317,7 +317,14 @@ class _Run:
     def _scores(self, epoch: int, validation: Validation | None) -> Scores:
         if validation is None:
             return {}
-        found = validation.score(epoch)
+        try:
+            found = validation.score(epoch)
+        except torch.OutOfMemoryError:
+            eager = without_recording(self._steps)
+            if eager is None:
+                raise
+            self._steps = eager
+            found = validation.score(epoch)
         scores = self.processes.broadcast(lambda: found)
         if set(scores) != set(validation.names):
             got, want = (", ".join(map(repr, names)) or "none" for names in (scores, validation.names))

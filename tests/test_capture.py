@@ -291,7 +291,7 @@ def recording(monkeypatch):
     current, side, recorded = Stream("current"), Stream("side"), []
 
     @contextlib.contextmanager
-    def record(graph, stream=None):
+    def record(graph, stream=None, **options):
         recorded.append(stream)
         yield
 
@@ -418,7 +418,7 @@ def tapes(recording, monkeypatch):
         return made[-1]
 
     @contextlib.contextmanager
-    def record(graph, stream=None):
+    def record(graph, stream=None, **options):
         with graph:
             yield
 
@@ -524,16 +524,51 @@ def test_training_says_once_why_its_step_is_not_recorded(tapes, monkeypatch):
     assert len(tapes) == 2
     with monkeypatch.context() as patch:
         # A backend that reads the device can't be recorded.
-        def refuse(graph, stream=None):
+        def refuse(graph, **options):
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore of it")
 
         patch.setattr(torch.cuda, "graph", refuse)
         with pytest.warns(UserWarning, match="not recorded as CUDA graphs, and take longer: CUDA error: .*capturing$"):
             assert_same_run(trained("v3", TAPED), want)
+
+
+def test_batches_are_not_recorded(tapes, recwarn):
+    """They have different shapes."""
     batches = sf.batches.source_of(model_of("v3").graph, sf.Batches(torch.zeros(17, dtype=torch.int64)))
-    with pytest.warns(UserWarning, match="batches have different shapes") as said:
-        trained("v3", TAPED, source=batches)
-    assert len(said) == 1
+    trained("v3", TAPED, source=batches)
+    assert not tapes
+    assert not [warning for warning in recwarn.list if "recorded" in str(warning.message)]
+
+
+def test_a_validation_without_memory_drops_the_recording(request):
+    """The memory of a recording is kept for it alone, so that validations may find too little."""
+
+    def run(fails):
+        model, calls = model_of("v3"), []
+
+        def score(epoch):
+            calls.append(epoch)
+            if fails and len(calls) == 3:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return {"score": float(epoch)}
+
+        validation = sf.training.Validation(score, lambda new, best: new["score"] > best["score"], ("score",))
+        config = sf.training.TrainingConfig(epochs=6, learning_rate=0.01)
+        with sf.use_backend(TAPED):
+            training = sf.training.train(model, config, progress=False, validation=validation)
+        history = [{name: value for name, value in record.items() if name != "seconds"} for record in training.history]
+        return (model, history), calls
+
+    want, _ = run(False)
+    tapes = request.getfixturevalue("tapes")
+    with pytest.warns(UserWarning, match="too little memory for the recording beside a validation"):
+        got, calls = run(True)
+    assert calls == [1, 2, 3, 3, 4, 5, 6]
+    assert [tape.replays for tape in tapes] == [3, 3]
+    assert_same_run(got, want)
+    request.getfixturevalue("monkeypatch").setattr(sf.steps, "recorded_on", lambda device: False)
+    with pytest.raises(torch.OutOfMemoryError):
+        run(True)
 
 
 def test_a_cpu_has_nothing_to_record(recwarn):

@@ -89,6 +89,8 @@ def test_further_pairs_without_a_link_are_checked(graph):
     for wrong in (cell(split, "valid_pos"), cell(split, "test_pos"), split.train.edges()[:1].flip(1)):
         with pytest.raises(ValueError, match="more_neg: the split leaks: 1 pairs, of which one is"):
             replace(split, more_neg=torch.cat([split.more_neg, wrong]))
+    with pytest.raises(ValueError, match=r"more_neg: the split leaks: 2 pairs, .* are in the test part, too"):
+        replace(split, more_neg=torch.cat([split.more_neg, split.test_neg[:2]]))
     other = replace(split, test_pos=split.test_pos[1:], more_neg=split.test_pos[:1])
     with pytest.raises(ValueError, match=r"split: more_neg has .*, which is an edge of graph"):
         RUN["link"](graph, split=other, **SMALL)

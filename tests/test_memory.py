@@ -20,7 +20,7 @@ import seegera_fast as sf
 def faults(steps):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(steps):
-        a, b = torch.ones(3_000_000), torch.ones(12_000_000)
+        a, b = torch.ones(3_000_000), torch.ones(6_000_000)
         del a, b
     return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / steps
 
@@ -47,11 +47,11 @@ def run(**variables):
 
 def test_a_step_does_not_fetch_the_memory_of_the_one_before_again():
     plain, kept, given_back, after = run()
-    # 57 MiB in pages of 4 KiB. Large pages come with fewer faults.
+    # 34 MiB in pages of 4 KiB. Large pages come with fewer faults.
     if plain < 1000:
         pytest.skip(f"this system gives large pages: {plain} faults a step")
     assert kept < 0.02 * plain
-    assert given_back > 50
+    assert given_back > 30
     assert after > 1000
 
 
@@ -61,11 +61,14 @@ def test_thresholds_of_the_user_stay():
 
 
 class Library:
-    def __init__(self):
-        self.calls = []
+    """Stands in for the C library; `largest` is the largest threshold that it accepts."""
+
+    def __init__(self, largest=2**31):
+        self.largest, self.calls = largest, []
 
     def mallopt(self, parameter, value):
         self.calls.append((parameter, value))
+        return int(value <= self.largest)
 
     def malloc_trim(self, pad):
         self.calls.append("trim")
@@ -91,7 +94,27 @@ def test_the_last_of_several_threads_sets_the_thresholds_back(monkeypatch):
 
     with pytest.raises(KeyError):
         fail()
-    assert library.calls == [(memory._MMAP_THRESHOLD, memory._LARGEST), (memory._TRIM_THRESHOLD, memory._LARGEST)]
+    assert library.calls == [(memory._MMAP_THRESHOLD, 2**31 - 1), (memory._TRIM_THRESHOLD, -1)]
     leave.set()
     thread.join()
     assert library.calls[2:] == [*memory._USUAL.items(), "trim"]
+
+
+def test_an_older_glibc_gets_the_largest_threshold_that_it_accepts(monkeypatch):
+    library = Library(largest=2**25)
+    monkeypatch.setattr(memory, "_glibc", lambda: library)
+    with sf.keep_memory():
+        assert library.calls[1:] == [(memory._MMAP_THRESHOLD, 2**25), (memory._TRIM_THRESHOLD, -1)]
+    monkeypatch.setattr(memory, "_glibc", lambda: refusing)
+    refusing = Library(largest=0)
+    # Without the first, the second would only keep glibc from adapting.
+    with sf.keep_memory():
+        assert memory._TRIM_THRESHOLD not in [parameter for parameter, _ in refusing.calls]
+
+
+@pytest.mark.parametrize(("value", "set_"), [("glibc.malloc.mmap_threshold=65536", True), ("glibc.rtld.nns=4", False)])
+def test_only_settings_of_malloc_count(value, set_, monkeypatch):
+    for name in memory._CHOSEN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GLIBC_TUNABLES", value)
+    assert (memory._glibc() is None) == set_

@@ -209,11 +209,11 @@ def test_what_k_and_nodes_may_be():
 def test_a_calibration_finds_the_probabilities_that_links_were_drawn_with(scale):
     rng = np.random.default_rng(1)
     products = 4 * rng.normal(size=40_000)
-    linked = rng.random(40_000) < scipy.special.expit(1.2 * np.arcsinh(products / products.std()) - 1)
-    deviation = products.std()
+    width = 2 * np.median(abs(products))
+    linked = rng.random(40_000) < scipy.special.expit(1.2 * np.arcsinh(products / width) - 1)
     products, linked = torch.from_numpy(products * scale), torch.from_numpy(linked)
     found = fit_calibration(products, linked)
-    assert found.scale == pytest.approx(deviation * scale)
+    assert found.scale == pytest.approx(width * scale)
     assert abs(found.slope - 1.2) < 0.06
     assert abs(found.intercept + 1) < 0.05
     assert reliability(found(products), linked).error < 0.01
@@ -235,6 +235,19 @@ def test_further_pairs_make_a_calibration_more_exact():
         spread = [np.std([getattr(found, name) for found in runs]) for runs in (alone, more)]
         assert spread[1] < 0.85 * spread[0], name
         assert abs(np.mean([getattr(found, name) for found in more]) - getattr(exact, name)) < 0.06
+
+
+@pytest.mark.parametrize(("offset", "outlier"), [(-1000.0, 0.0), (1000.0, 0.0), (0.0, 0.0), (0.0, 1e3), (0.0, 1e4)])
+def test_neither_outliers_nor_an_offset_spoil_a_calibration(offset, outlier):
+    rng = np.random.default_rng(5)
+    linked = np.arange(4000) % 2 == 0
+    products = offset + rng.normal(size=4000) + 2 * linked
+    if outlier:
+        products[:10] = outlier * np.where(np.arange(10) < 5, 1, -1)
+    products, linked = torch.from_numpy(products), torch.from_numpy(linked)
+    loss = torch.nn.functional.binary_cross_entropy
+    # Without outliers the exact probabilities have a loss of 0.35, and one probability for all has 0.69.
+    assert loss(fit_calibration(products, linked)(products), linked.double()) < 0.45
 
 
 @pytest.mark.parametrize("products", [[-1.0, -2.0, 3.0, 4.0], [-1e300, 1.0, 1.0, 1e300]])

@@ -247,6 +247,8 @@ def _refuse_leaks(split: Any, seen: torch.Tensor, width: int, words: tuple[str, 
             continue
         absent = keys_of(getattr(split, name), width)
         refuse(name, torch.stack([among(absent, part) for part in known]).any(dim=0), present)
+        if name == "more_neg":
+            refuse(name, among(absent, keys_of(split.test_neg, width).sort().values), "in the test part, too")
 
 
 def _pairs(name: str, pairs: Any, graph: Graph) -> torch.Tensor:

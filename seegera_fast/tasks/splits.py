@@ -17,6 +17,8 @@ from .sides import AUTO, NonEdgesAcross
 
 # Further pairs without a link for each edge that is held out for validation, and at most.
 MORE, MOST_MORE = 20, 100_000
+# Numbers that are looked up at once.
+PIECE = 1 << 20
 
 
 def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int = 0, *, sides: Any = None) -> LinkSplit:
@@ -71,7 +73,7 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
         valid_neg=negatives[:num_valid],
         test_pos=positives[num_valid:],
         test_neg=negatives[num_valid:],
-        more_neg=absent.pairs(more[~torch.isin(more, ranks)].to(graph.device)) if num_valid else None,
+        more_neg=absent.pairs(_without(more, ranks).to(graph.device)) if num_valid else None,
     )
 
 
@@ -194,6 +196,16 @@ def _ranks(generator: np.random.Generator, count: int, size: int, present: str, 
     if size > count:
         raise ValueError(f"{present} and {count} {absent}; want {size} {absent}, one per held-out one")
     return torch.from_numpy(generator.choice(count, size=size, replace=False).astype(np.int64))
+
+
+def _without(numbers: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """The numbers that are not among others, of which there may be many more, ascending."""
+    numbers = numbers.sort().values
+    stays = torch.ones(numbers.shape[0], dtype=torch.bool)
+    for part in others.split(PIECE) if len(numbers) else ():
+        place = torch.searchsorted(numbers, part).clamp_(max=len(numbers) - 1)
+        stays[place[numbers[place] == part]] = False
+    return numbers[stays]
 
 
 def _keep(matrix: SparseMatrix, entries: torch.Tensor) -> SparseMatrix:
