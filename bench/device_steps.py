@@ -138,6 +138,16 @@ def time_steps(
     return seconds
 
 
+def train(record: Record, name: str, graph: sf.Graph, config: sf.SeeGeraConfig) -> None:
+    """Measures an epoch of a training without validation, which records its step by itself."""
+    with record.part(f"{name}, training"):
+        settings = sf.training.TrainingConfig(epochs=3 if DRY else 40, patience=None)
+        found = sf.training.train(sf.SeeGera(graph, config), settings, progress=False)
+        record.row(
+            name, "ms, epoch of a training", 1000 * statistics.median(epoch["seconds"] for epoch in found.history)
+        )
+
+
 def step_cora(record: Record, machine: Machine) -> None:
     name, graph = cora(record)
     config = configuration("cora")
@@ -148,6 +158,7 @@ def step_cora(record: Record, machine: Machine) -> None:
     for kind in ("captured", "eager"):
         if kind in seconds:
             record.row(f"step, {name}", f"times its floor, {kind}", seconds[kind] / floor)
+    train(record, f"step, {name}", graph, config)
     # Measured separately, because torch.compile takes long for this contender.
     best = "eager" if DRY else "captured"
     time_steps(record, f"step, {name}, beside the careful form", graph, config, (best, "sparse"))
