@@ -280,7 +280,7 @@ def folder_alone(folder: str, nodes: int, edges: int, parts: int) -> dict[str, f
     graph = sf.Graph.open(folder)
     partition = used(lambda: sf.Batches(parts=parts).part_of(graph))
     chosen = sf.Batches(parts=partition.result, per_batch=4)
-    fields = {**MODEL, "embedding_dim": 128, "hidden_dim": 128, "epochs": 3, "learning_rate": 0.01}
+    fields = {**MODEL, "embedding_dim": 128, "hidden_dim": 128, "epochs": 3, "learning_rate": 0.003}
     trained = used(lambda: sf.tasks.embed(graph, batches=chosen, **fields))
     pairs, linked = unseen_pairs(graph, BlockModel(nodes, edges), 100_000)
     scores = trained.result.model.link_scores(torch.from_numpy(pairs), graph)
