@@ -97,9 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
             Report.read(folder).render()
         return 0
     chosen = chosen_sections(parser, options, SECTIONS)
-    # As in a training; for all that is compared.
-    with sf.keep_memory():
-        return measure({name: SECTIONS[name] for name in chosen}, options.out) if chosen else 0
+    return measure({name: SECTIONS[name] for name in chosen}, options.out) if chosen else 0
 
 
 if __name__ == "__main__":

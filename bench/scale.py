@@ -233,12 +233,11 @@ def making_alone(nodes: int, edges: int, width: int) -> dict[str, float]:
     made = PartBatches(graph, sf.Batches(parts=64, per_batch=4), processes)
     seconds: dict[str, list[float]] = {"made": [], "ready": []}
     sources = {"made": made, "ready": Ready(made)}
-    with sf.keep_memory():
-        for _ in range(7):
-            for name, source in sources.items():
-                start = time.perf_counter()
-                run_epoch(model, steps, source, 0, 1, 1.0, lambda done, count: None, processes)
-                seconds[name].append(time.perf_counter() - start)
+    for _ in range(7):
+        for name, source in sources.items():
+            start = time.perf_counter()
+            run_epoch(model, steps, source, 0, 1, 1.0, lambda done, count: None, processes)
+            seconds[name].append(time.perf_counter() - start)
     ready = statistics.median(seconds["ready"][1:])
     return {"share": statistics.median(seconds["made"][1:]) / ready - 1, "ready": ready}
 

@@ -12,7 +12,6 @@ from .config import SeeGeraConfig
 from .graph import Graph
 from .model import SeeGera
 from .sparse_matrix import SparseMatrix
-from .support.memory import keep_memory
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ __all__ = [
     "SparseMatrix",
     "backends",
     "datasets",
-    "keep_memory",
     "ops",
     "reference",
     "tasks",

@@ -22,7 +22,7 @@ from .objective import term_names
 from .steps import Stepping, TrainingFailure, check_processes, require_finite, run_epoch, steps_of, without_recording
 from .support import arguments
 from .support.atomic import Lock
-from .support.memory import keep_memory, peak_memory
+from .support.memory import peak_memory
 from .support.progress import Steps
 from .support.signals import stop_on_signals
 from .version import __version__
@@ -187,7 +187,6 @@ def train(
         check_processes(source, processes)
     run = _Run(model, config, source, processes)
     with ExitStack() as stack:
-        stack.enter_context(keep_memory())
         lock = course = None
         with processes.together():
             # The checkpoint belongs to this run until its end, so that two runs don't write one file.

@@ -147,16 +147,16 @@ def saved_graph(folder):
     return path
 
 
-def replay(**arguments):
+def replay(method="__call__", **arguments):
     """A call of a recorded step. Only a GPU records one, so the replay is left out."""
     step = CapturedStep.__new__(CapturedStep)
     step.model, step._modules, step._kept = model(), [], (torch.optim.SGD(model().parameters()), graph())
     step._children, step._recorded = [], []
     step._slots, step._warmup = SeedSlots(torch.device("cpu")), torch.ones((), dtype=torch.float64)
     step._addresses, step._output = list, None
-    step._graph = types.SimpleNamespace(replay=lambda: None)
+    step._gradients = step._update = types.SimpleNamespace(replay=lambda: None)
     before = model()._steps
-    step(**arguments)
+    getattr(step, method)(**arguments)
     model()._steps = before
 
 
@@ -471,6 +471,10 @@ def calls(folder):
             {"model": model(), "optimizer": optimizer, "graph": g},
         ),
         "capture.CapturedStep.__call__": (replay, {"seed": 3, "warmup": 0.5}),
+        "capture.CapturedStep.gradients": (
+            functools.partial(replay, method="gradients"),
+            {"seed": 3, "warmup": 0.5},
+        ),
         "datasets.load": (
             load,
             {

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -336,12 +337,18 @@ def command(rank, calls):
     """What the command prints, and its exit status, for several calls."""
     from seegera_fast.command.main import main
 
-    # The picture takes most of the time.
-    sf.command.written.save_picture = lambda file, **content: file.write(b"picture")
+    def picture(file, **content):
+        file.write(b"picture")
+
     found = []
     for call in calls:
         out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            # The picture takes most of the time.
+            mock.patch.object(sf.command.written, "save_picture", picture),
+        ):
             try:
                 status = main(call)
             except SystemExit as end:
