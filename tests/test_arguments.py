@@ -532,6 +532,7 @@ def calls(folder):
                 "valid_neg": [[1, 3]],
                 "test_pos": np.array([[3, 0]]),
                 "test_neg": torch.tensor([[2, 4]]),
+                "more_neg": [[1, 5]],
             },
         ),
         "tasks.LinkSplit.from_pyg": (
