@@ -143,6 +143,14 @@ class RecordedSteps:
     def update(self) -> None:
         self.captured.update()
 
+    def eager(self) -> EagerSteps:
+        """The same steps without the recording, whose memory is given back for a validation."""
+        _warn_of_eager_steps("the device has too little memory for the recording beside a validation")
+        self.optimizer.zero_grad()
+        self.captured = None
+        torch.cuda.empty_cache()
+        return EagerSteps(self.model, self.optimizer)
+
 
 Stepping = EagerSteps | RecordedSteps
 
@@ -158,18 +166,6 @@ def steps_of(model: SeeGera, optimizer: torch.optim.Optimizer, source: Source) -
         except (RuntimeError, ValueError) as error:
             first_line = str(error).partition("\n")[0]
             _warn_of_eager_steps(first_line)
-    return EagerSteps(model, optimizer)
-
-
-def without_recording(steps: Stepping | None) -> EagerSteps | None:
-    """The same steps without a recording, whose memory is given back; None: they have no recording."""
-    if not isinstance(steps, RecordedSteps):
-        return None
-    model, optimizer = steps.model, steps.optimizer
-    _warn_of_eager_steps("the device has too little memory for the recording beside a validation")
-    optimizer.zero_grad()
-    steps.captured = None
-    torch.cuda.empty_cache()
     return EagerSteps(model, optimizer)
 
 

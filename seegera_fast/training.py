@@ -19,7 +19,7 @@ from .distributed import Processes
 from .graph import Graph
 from .model import SeeGera
 from .objective import term_names
-from .steps import Stepping, TrainingFailure, check_processes, require_finite, run_epoch, steps_of, without_recording
+from .steps import RecordedSteps, Stepping, TrainingFailure, check_processes, require_finite, run_epoch, steps_of
 from .support import arguments
 from .support.atomic import Lock
 from .support.memory import peak_memory
@@ -316,13 +316,16 @@ class _Run:
     def _scores(self, epoch: int, validation: Validation | None) -> Scores:
         if validation is None:
             return {}
+        no_memory = False
         try:
             found = validation.score(epoch)
         except torch.OutOfMemoryError:
-            eager = without_recording(self._steps)
-            if eager is None:
+            no_memory = isinstance(self._steps, RecordedSteps)
+            if not no_memory:
                 raise
-            self._steps = eager
+        if no_memory:
+            # After the handler, which keeps the tensors of the call that failed.
+            self._steps = self._steps.eager()
             found = validation.score(epoch)
         scores = self.processes.broadcast(lambda: found)
         if set(scores) != set(validation.names):
