@@ -39,6 +39,7 @@ def machine() -> dict[str, object]:
     return {
         "processor": processor,
         "instruction set": sf.backends.instruction_set(),
+        "bfloat16 products": sf.backends.bfloat16_products(),
         "threads": torch.get_num_threads(),
         "load before": round(os.getloadavg()[0], 2),
         "torch": torch.__version__,

@@ -1,4 +1,4 @@
-"""The operations in torch.autocast: they compute in float32."""
+"""The operations in torch.autocast: they compute in float32, with products of bfloat16."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from . import precision
+
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
 DEVICES = ("cpu", "cuda")
@@ -15,9 +17,10 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def without_autocast(function: Callable[Given, Value]) -> Callable[Given, Value]:
-    """Decorates a function so that it computes in float32 inside of torch.autocast, as PyTorch's losses do.
+    """Decorates a function so that inside of torch.autocast it takes and gives float32, as PyTorch's losses do.
 
-    Tensors of float16 and bfloat16, which autocast has made, are converted. Outside of autocast nothing changes.
+    Tensors of float16 and bfloat16, which autocast has made, are converted. Dense products get the precision "medium",
+    one product of bfloat16. Outside of autocast nothing changes.
     """
 
     @functools.wraps(function)
@@ -26,7 +29,7 @@ def without_autocast(function: Callable[Given, Value]) -> Callable[Given, Value]
         if torch._C._is_any_autocast_enabled():
             for device in DEVICES:
                 if torch.is_autocast_enabled(device):
-                    with torch.autocast(device, enabled=False):
+                    with torch.autocast(device, enabled=False), precision.of_autocast():
                         return run(*map(_single, given), **{name: _single(value) for name, value in named.items()})
         return function(*given, **named)
 

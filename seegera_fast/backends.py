@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import importlib.util
 import os
 import pathlib
@@ -179,10 +180,20 @@ def load() -> None:
 
 def instruction_set() -> str | None:
     """The instruction set that the CPU kernels use: "base", "avx2" or "avx512"; None where they were not built."""
+    return _told_by_library("seegera_isa")
+
+
+@functools.lru_cache
+def bfloat16_products() -> str | None:
+    """What multiplies bfloat16 faster than float32 on this CPU: "kernel", "mkl" or "none"; None: no library."""
+    return _told_by_library("seegera_bfloat16")
+
+
+def _told_by_library(function_name: str) -> str | None:
     path = _library("_C")
     if path is None or (CPU.missing is not None and "does not load" in CPU.missing):
         return None
-    function = ctypes.CDLL(str(path)).seegera_isa
+    function = getattr(ctypes.CDLL(str(path)), function_name)
     function.restype = ctypes.c_char_p
     return function().decode()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import precision
 from .backends import instruction_set
 from .version import __version__
 
@@ -34,4 +35,6 @@ def machine(device: torch.device | None = None) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "instruction_set": instruction_set(),
         "threads": torch.get_num_threads(),
+        "precision": precision.in_use(device),
+        "fast_precisions": ["highest", *precision.fast(precision.backend_of(device).name, device)],
     }

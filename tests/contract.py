@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from cases import DTYPES, LAYOUTS, laid_out, normal
-from tolerances import assert_close, assert_same_bits
+from tolerances import assert_close, assert_norm_close, assert_same_bits
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seegera_fast import SparseMatrix, backends, ops, reference, use_backend
+from seegera_fast import SparseMatrix, backends, ops, precision, reference, use_backend
 from seegera_fast.backends import Backend
 from seegera_fast.registry import Operator
 
@@ -600,6 +600,65 @@ class SeededOperation(Operation):
             for shape in ((), (1,)):
                 tensor = torch.full(shape, seed, dtype=torch.int64, device=column.device)
                 assert_same_bits(self.on(column)(**{**arguments, "seed": tensor}), number)
+
+
+class MultipliedOperation(Operation):
+    """Further tests of an operation whose kernels have dense products."""
+
+    def rounded(
+        self, column: Column, name: str, arguments: Arguments, backward: str | None = None
+    ) -> dict[str, torch.Tensor]:
+        """The outcome at a precision by PyTorch's name; ``backward``: the setting after the forward pass."""
+
+        def gradient(output: torch.Tensor) -> torch.Tensor:
+            torch.set_float32_matmul_precision(backward or name)
+            return upstream(output)
+
+        with precision.at(name):
+            return self.outcome(self.on(column), arguments, gradient=gradient)
+
+    def test_precisions(self, column, case):
+        """Values and gradients are as near to float64 as each precision promises."""
+        arguments = converted(self.cases[case](), torch.float32, column.device)
+        want = self.expected(arguments)
+        for name in precision.PRECISIONS:
+            for key, value in self.rounded(column, name, arguments).items():
+                assert value.dtype == torch.float32
+                assert_norm_close(value, want[key], name, name=f"{self.operation}, {key}")
+
+    test_precisions.compiled_only = True
+    test_precisions.case_set = "typical"
+
+    def test_a_precision_is_used_where_it_is_fast(self, column):
+        """Other bits than in float32 where the precision is fast, the same ones elsewhere and for any threads."""
+        arguments = converted(self.large(), torch.float32, column.device)
+        plain, threads = self.rounded(column, "highest", arguments), torch.get_num_threads()
+        fast = precision.fast(column.backend, torch.device(column.device))
+        for name in ("high", "medium") if column.backend == "cpu" else ("medium",):
+            found = self.rounded(column, name, arguments)
+            changed = [key for key, value in found.items() if not torch.equal(value, plain[key])]
+            assert bool(changed) == (name in fast), f"{name}: {changed} differ"
+            # What the forward pass was given holds in backward.
+            later = self.rounded(column, name, arguments, backward="highest")
+            try:
+                torch.set_num_threads(3 if column.backend == "cpu" else threads)
+                again = self.rounded(column, name, arguments)
+            finally:
+                torch.set_num_threads(threads)
+            for key, value in found.items():
+                assert_same_bits(later[key], value, name=f"{key} with another setting in backward")
+                assert_same_bits(again[key], value, name=f"{key} with other threads")
+
+    test_a_precision_is_used_where_it_is_fast.compiled_only = True
+
+    def test_autocast_is_medium(self, column):
+        arguments = converted(self.large(), torch.float32, column.device)
+        with torch.autocast(column.device, torch.bfloat16):
+            found = self.outcome(self.on(column), arguments)
+        for key, value in self.rounded(column, "medium", arguments).items():
+            assert_same_bits(found[key], value, name=key)
+
+    test_autocast_is_medium.compiled_only = True
 
 
 class DrawnOperation(Operation):

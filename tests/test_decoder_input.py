@@ -69,7 +69,7 @@ REFUSALS = [
 ]
 
 
-class TestDecoderInput(contract.SeededOperation, contract.DrawnOperation):
+class TestDecoderInput(contract.MultipliedOperation, contract.SeededOperation, contract.DrawnOperation):
     operation = "decoder_input"
     differentiable = DIFFERENTIABLE
     cases = CASES

@@ -133,7 +133,7 @@ REFUSALS = [
 ]
 
 
-class TestFeatureLikelihood(contract.SummedOperation, contract.DrawnOperation):
+class TestFeatureLikelihood(contract.MultipliedOperation, contract.SummedOperation, contract.DrawnOperation):
     operation = "feature_likelihood"
     differentiable = ("hidden", "weight", "log_var_weight")
     cases = CASES

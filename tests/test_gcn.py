@@ -99,7 +99,7 @@ REFUSALS = [
 ]
 
 
-class TestGcn(contract.SeededOperation, contract.DrawnOperation):
+class TestGcn(contract.MultipliedOperation, contract.SeededOperation, contract.DrawnOperation):
     operation = "gcn"
     differentiable = DIFFERENTIABLE
     cases = CASES

@@ -121,7 +121,7 @@ REFUSALS = [
 ]
 
 
-class TestNoisyGcn(contract.SeededOperation):
+class TestNoisyGcn(contract.MultipliedOperation, contract.SeededOperation):
     operation = "noisy_gcn"
     differentiable = DIFFERENTIABLE
     cases = CASES

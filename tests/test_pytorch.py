@@ -16,6 +16,7 @@ import torch
 from tolerances import assert_close, assert_same_bits
 
 import seegera_fast as sf
+from seegera_fast import precision
 
 FIELDS = {"embedding_dim": 3, "hidden_dim": 4, "structure_masking_rate": 0.2, "feature_masking_rate": 0.2}
 KERNELS = [name for name in ("cpu", "reference") if sf.backends.NAMED[name].missing is None]
@@ -75,11 +76,12 @@ def test_inference_mode(backend):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("backend", KERNELS)
 def test_autocast(backend, dtype):
-    """`torch.autocast`: the operations compute in float32, so that the loss has the bits of float32"""
+    """`torch.autocast`: dense products of bfloat16 where they are fast, everything else in float32"""
     with sf.use_backend(backend):
         made = model()
-        want = gradients(made)
-        loss = made(seed=1).loss
+        with precision.at("medium"):
+            want = gradients(made)
+            loss = made(seed=1).loss
         made.zero_grad()
         with torch.autocast("cpu", dtype):
             output = made(seed=1)

@@ -105,12 +105,12 @@ def test_a_matrix_is_one_entry_of_a_definition():
 def test_what_an_implementation_gets_by_name():
     operator = inspect.unwrap(ops.gcn).__globals__["OPERATOR"]
     tensors = [torch.tensor(float(k)) for k in range(8)]
-    named = operator.named((*tensors, None, 0, 1.0, tensors[0], 2), {})
+    named = operator.named((*tensors, None, 0, 1.0, tensors[0], 2, 0), {})
     assert list(named) == [argument.name for argument in operator.arguments]
     assert isinstance(named["propagation"], Parts)
     assert named["propagation"].flipped == Parts(*tensors[3:6], *tensors[:3])
     assert named["weight"] is tensors[7]
-    assert operator.named((*[None] * 6, *tensors[:2], None, 0, 1.0, tensors[0], 2), {})["propagation"] is None
+    assert operator.named((*[None] * 6, *tensors[:2], None, 0, 1.0, tensors[0], 2, 0), {})["propagation"] is None
     half = (
         inspect.unwrap(ops.gcn)
         .__globals__["_BACKWARD"]
@@ -125,6 +125,7 @@ def test_what_an_implementation_gets_by_name():
                         "threshold",
                         "seed",
                         "activation",
+                        "precision",
                         "hidden_wanted",
                         "weight_wanted",
                         "bias_wanted",

@@ -68,6 +68,18 @@ def assert_program_close(actual: dict[str, torch.Tensor], expected64: dict[str, 
         assert worst <= allowed, f"{name}: differs by {worst:.3g}, want at most {allowed:.3g}"
 
 
+# Of results whose float32 products were rounded to the precision of that name: the norm of what they are off by, over
+# their own.
+PRODUCTS = {"highest": 2e-6, "high": 2e-5, "medium": 1e-2}
+
+
+def assert_norm_close(actual: torch.Tensor, expected64: torch.Tensor, precision: str, *, name: str = "result") -> None:
+    """Asserts that ``actual`` is as near to the expected float64 numbers as a precision of products promises."""
+    got = actual.detach().to("cpu", torch.float64)
+    error, size = (got - expected64).norm().item(), expected64.norm().item()
+    assert error <= PRODUCTS[precision] * size, f"{name}: off by {error:.3g} of {size:.3g} at {precision}"
+
+
 def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor, *, name: str = "result") -> None:
     """Asserts that dtype, shape and all bits are equal: -0 differs from 0, and a NaN equals itself."""
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, want {expected.dtype}"

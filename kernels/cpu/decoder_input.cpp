@@ -135,7 +135,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Operand& f
 std::tuple<Tensor, Tensor> decoder_input(const Tensor& rowptr, const Tensor& col, const Tensor& values, const Tensor&,
                                          const Tensor&, const Tensor&, const Tensor& z_nodes, const Tensor& z_features,
                                          const Tensor& weight, bool average_first, int64_t threshold, double scale,
-                                         const Tensor& seed) {
+                                         const Tensor& seed, int64_t precision) {
+    const ProductsAt at(precision);
     const Layer layer{{rowptr, col, values},
                       torch::stable::contiguous(z_nodes),
                       torch::stable::contiguous(weight),
@@ -149,7 +150,8 @@ std::tuple<Tensor, Tensor> decoder_input(const Tensor& rowptr, const Tensor& col
 std::tuple<Tensor, Tensor, Tensor> decoder_input_backward(
     const Tensor& gradient, const Tensor& rowptr_t, const Tensor& col_t, const Tensor& values_t, const Tensor& z_nodes,
     const Tensor& z_features, const Tensor& averaged, const Tensor& weight, bool average_first, int64_t threshold,
-    double scale, const Tensor& seed, bool nodes_wanted, bool features_wanted, bool weight_wanted) {
+    double scale, const Tensor& seed, int64_t precision, bool nodes_wanted, bool features_wanted, bool weight_wanted) {
+    const ProductsAt at(precision);
     const Operand flipped{rowptr_t, col_t, values_t};
     const Layer layer{flipped,
                       torch::stable::contiguous(z_nodes),

@@ -104,8 +104,11 @@ Outcome feature_likelihood(const Tensor& hidden, const Tensor& weight, const std
                            const Tensor& rowptr, const Tensor& col, const Tensor& values,
                            const std::optional<Tensor>& rowptr_t, const std::optional<Tensor>& col_t,
                            const std::optional<Tensor>& values_t, const Tensor& pos_weight, int64_t likelihood,
-                           bool hidden_gradient, bool weight_gradient, bool log_var_gradient) {
+                           int64_t precision, bool hidden_gradient, bool weight_gradient, bool log_var_gradient) {
     const bool squares = rowptr_t.has_value();
+    // Squares cancel, and bfloat16 would leave too little.
+    const auto given = static_cast<Precision>(precision);
+    const ProductsAt at(squares && given == Precision::medium ? Precision::high : given);
     // The sparse products need the lines of all samples side by side; the others only need contiguous lines.
     const bool whole_lines = hidden.stride(2) == 1 && hidden.stride(0) >= hidden.size(2) &&
                              (!squares || hidden.size(1) == 1 || hidden.stride(1) == hidden.size(2));

@@ -128,7 +128,9 @@ class GramMatrices {
         });
     }
 
-    Tensor rounded(int64_t index) const { return matrix(matrices_[index].rounded.get(), width_, width_, width_, 1); }
+    seegera::Matrix<const T> rounded(int64_t index) const {
+        return contiguous_matrix<const T>(matrices_[index].rounded.get(), width_, width_);
+    }
     // The sum of the products of the elements of two, and of their magnitudes.
     std::pair<double, double> trace_of_product(int64_t first, int64_t second) const {
         const double* a = sums_[matrices_[first].first].total.get();
@@ -167,8 +169,8 @@ class GramMatrices {
         for (int64_t row = 0; row < sum.rows; row += kGramRows) {
             const int64_t rows = std::min(kGramRows, sum.rows - row);
             const T* data = sum.data + row * sum.stride + begin;
-            multiply(matrix(part.get(), height, length, length, 1), matrix(data, height, rows, 1, sum.stride),
-                     matrix(data, rows, length, sum.stride, 1));
+            multiply<T>(contiguous_matrix(part.get(), height, length), {data, height, rows, 1, sum.stride},
+                        {data, rows, length, sum.stride, 1});
             SEEGERA_CHOOSE(add_part<T>)(part.get(), height, length, &sum.total[begin * width_ + begin], width_);
         }
     }
@@ -184,7 +186,7 @@ Tensor weight_by_feature(const Features<T>& p, const Tensor& like) {
     const FeatureWeight<T>& weight = p.weight;
     const int64_t matrices = weight.sample_stride == 0 ? 1 : p.samples, lines = matrices * p.width;
     if (weight.row_stride == 1 && (matrices == 1 || weight.sample_stride == p.width)) {
-        return matrix(weight.data, p.columns, lines, weight.column_stride, 1);
+        return as_tensor(Matrix<const T>{weight.data, p.columns, lines, weight.column_stride, 1});
     }
     Tensor out = new_tensor(like, {p.columns, lines});
     T* data = out.mutable_data_ptr<T>();
@@ -239,10 +241,12 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
         const T* sums = product_data + begin * product_stride + weight_of(sample) * p.width;
         crossed[task] = SEEGERA_CHOOSE(dot_rows<T>)(hidden, p.row_stride, sums, product_stride, size, p.width);
         if (wanted.hidden) {
-            const Tensor out = matrix(p.hidden_gradient + p.line(sample, begin), size, p.width, p.line_stride(), 1);
-            const Tensor in = p.hidden_gradient == product_data ? out : matrix(sums, size, p.width, product_stride, 1);
-            multiply_add(out, 2, in, -2, matrix(hidden, size, p.width, p.row_stride, 1),
-                         grams.rounded(weight_of(sample)));
+            T* out = p.hidden_gradient + p.line(sample, begin);
+            for (int64_t row = 0; p.hidden_gradient != product_data && row < size; ++row) {
+                std::copy_n(sums + row * product_stride, p.width, out + row * p.line_stride());
+            }
+            multiply<T>({out, size, p.width, p.line_stride(), 1}, {hidden, size, p.width, p.row_stride, 1},
+                        grams.rounded(weight_of(sample)), 2, -2);
         }
     });
 
@@ -256,10 +260,10 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
         for_each_product(columns.count() * p.samples, [&](int64_t task) {
             const int64_t sample = task % p.samples, begin = columns.begin(task / p.samples);
             const int64_t size = columns.size(task / p.samples);
-            const Tensor out = matrix(p.weight_gradient + p.line(sample, begin), size, p.width, p.line_stride(), 1);
+            T* out = p.weight_gradient + p.line(sample, begin);
             const T* weight = weight_data + begin * weight_stride + weight_of(sample) * p.width;
-            multiply_add(out, 2, out, -2, matrix(weight, size, p.width, weight_stride, 1),
-                         grams.rounded(weights + sample));
+            multiply<T>({out, size, p.width, p.line_stride(), 1}, {weight, size, p.width, weight_stride, 1},
+                        grams.rounded(weights + sample), 2, -2);
         });
     }
 

@@ -83,10 +83,10 @@ class FeatureTileWorker {
 
     double score(const FeatureTileTask& task, bool with_slopes) {
         const int64_t row = rows_.begin(task.row_block), column = columns_.begin(task.column_block);
-        const Tensor hidden = hidden_of(task);
-        multiply(tile(task, outputs_), hidden, weight_of(task, p_.weight));
+        const Matrix<const T> hidden = hidden_of(task);
+        multiply<T>(tile(task, outputs_), hidden, weight_of(task, p_.weight));
         if (p_.likelihood == kGaussian) {
-            multiply(tile(task, log_vars_), hidden, weight_of(task, p_.log_var_weight));
+            multiply<T>(tile(task, log_vars_), hidden, weight_of(task, p_.log_var_weight));
         }
         return SEEGERA_CHOOSE(score_tile<T>)(
             {p_.likelihood, rows_.size(task.row_block), columns_.size(task.column_block), stride_, outputs_, log_vars_,
@@ -95,36 +95,35 @@ class FeatureTileWorker {
 
     // Adds to the gradient of H, or writes it in the first turn.
     void add_to_hidden(const FeatureTileTask& task) {
-        const Tensor out = matrix(p_.hidden_gradient + p_.line(task.sample, rows_.begin(task.row_block)),
-                                  rows_.size(task.row_block), p_.width, p_.line_stride(), 1);
+        const Matrix<T> out{p_.hidden_gradient + p_.line(task.sample, rows_.begin(task.row_block)),
+                            rows_.size(task.row_block), p_.width, p_.line_stride(), 1};
         const double beta = task.row_turn == 0 ? 0 : 1;
-        multiply_add(out, beta, out, 1, tile(task, outputs_), transposed(weight_of(task, p_.weight)));
+        multiply<T>(out, as_const(tile(task, outputs_)), weight_of(task, p_.weight).flipped(), beta);
         if (p_.likelihood == kGaussian) {
-            multiply_add(out, 1, out, 1, tile(task, log_vars_), transposed(weight_of(task, p_.log_var_weight)));
+            multiply<T>(out, as_const(tile(task, log_vars_)), weight_of(task, p_.log_var_weight).flipped(), 1);
         }
     }
 
     // The same for a gradient of W or V.
     void add_to_weight(const FeatureTileTask& task, T* gradient, bool of_log_var) {
-        const Tensor out = matrix(gradient + p_.line(task.sample, columns_.begin(task.column_block)),
-                                  columns_.size(task.column_block), p_.width, p_.line_stride(), 1);
-        const Tensor slopes = transposed(tile(task, of_log_var ? log_vars_ : outputs_));
-        multiply_add(out, task.slot_turn == 0 ? 0 : 1, out, 1, slopes, hidden_of(task));
+        const Matrix<T> out{gradient + p_.line(task.sample, columns_.begin(task.column_block)),
+                            columns_.size(task.column_block), p_.width, p_.line_stride(), 1};
+        const Matrix<const T> slopes = as_const(tile(task, of_log_var ? log_vars_ : outputs_)).flipped();
+        multiply<T>(out, slopes, hidden_of(task), task.slot_turn == 0 ? 0 : 1);
     }
 
  private:
-    static Tensor transposed(const Tensor& tensor) { return torch::stable::transpose(tensor, 0, 1); }
-    Tensor tile(const FeatureTileTask& task, T* data) const {
-        return matrix(data, rows_.size(task.row_block), columns_.size(task.column_block), stride_, 1);
+    Matrix<T> tile(const FeatureTileTask& task, T* data) const {
+        return {data, rows_.size(task.row_block), columns_.size(task.column_block), stride_, 1};
     }
-    Tensor hidden_of(const FeatureTileTask& task) const {
-        return matrix(p_.hidden_at(task.sample, rows_.begin(task.row_block)), rows_.size(task.row_block), p_.width,
-                      p_.row_stride, 1);
+    Matrix<const T> hidden_of(const FeatureTileTask& task) const {
+        return {p_.hidden_at(task.sample, rows_.begin(task.row_block)), rows_.size(task.row_block), p_.width,
+                p_.row_stride, 1};
     }
-    Tensor weight_of(const FeatureTileTask& task, const FeatureWeight<T>& weight) const {
-        return matrix(
+    Matrix<const T> weight_of(const FeatureTileTask& task, const FeatureWeight<T>& weight) const {
+        return {
             weight.data + task.sample * weight.sample_stride + columns_.begin(task.column_block) * weight.column_stride,
-            p_.width, columns_.size(task.column_block), weight.row_stride, weight.column_stride);
+            p_.width, columns_.size(task.column_block), weight.row_stride, weight.column_stride};
     }
 
     const Features<T>& p_;

@@ -118,7 +118,8 @@ using Optional = std::optional<Tensor>;
 // The transpose serves the backward pass.
 Tensor gcn(const Optional& rowptr, const Optional& col, const Optional& values, const Optional&, const Optional&,
            const Optional&, const Tensor& hidden, const Tensor& weight, const Optional& bias, int64_t threshold,
-           double scale, const Tensor& seed, int64_t activation) {
+           double scale, const Tensor& seed, int64_t activation, int64_t precision) {
+    const ProductsAt at(precision);
     const Layer layer = make_layer(rowptr, col, values, hidden, weight, threshold, scale, seed, activation);
     Optional row;
     if (bias) {
@@ -131,8 +132,9 @@ Tensor gcn(const Optional& rowptr, const Optional& col, const Optional& values, 
 std::tuple<Tensor, Tensor, Tensor> gcn_backward(const Tensor& gradient, const Optional& output, const Optional& rowptr,
                                                 const Optional& col, const Optional& values, const Tensor& hidden,
                                                 const Tensor& weight, int64_t threshold, double scale,
-                                                const Tensor& seed, int64_t activation, bool hidden_wanted,
-                                                bool weight_wanted, bool bias_wanted) {
+                                                const Tensor& seed, int64_t activation, int64_t precision,
+                                                bool hidden_wanted, bool weight_wanted, bool bias_wanted) {
+    const ProductsAt at(precision);
     const Layer layer = make_layer(rowptr, col, values, hidden, weight, threshold, scale, seed, activation);
     const Tensor upstream = torch::stable::contiguous(gradient);
     const auto run = hidden.scalar_type() == ScalarType::Double ? backward<double> : backward<float>;

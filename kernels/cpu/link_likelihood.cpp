@@ -61,7 +61,8 @@ std::tuple<Tensor, Tensor> run(const Tensor& z, const Tensor& rowptr, const Tens
 // negatives = 0: all pairs; gaps are not read. Where the gradient is not computed, it has no rows.
 std::tuple<Tensor, Tensor> link_likelihood(const Tensor& z, const Tensor& rowptr, const Tensor& col, const Tensor& gaps,
                                            const Tensor& pos_weight, const Tensor& seed, bool self_loops,
-                                           int64_t negatives, bool with_gradient) {
+                                           int64_t negatives, int64_t precision, bool with_gradient) {
+    const ProductsAt at(precision);
     const Draws draws{*seed.const_data_ptr<int64_t>(), z.size(0), gaps.const_data_ptr<int64_t>(), gaps.numel(),
                       nullptr};
     const auto run_typed = z.scalar_type() == ScalarType::Double ? &run<double> : &run<float>;

@@ -201,12 +201,9 @@ class LinkTileWorker {
     double run(const Meeting& m) {
         const bool itself = m.lower == m.upper;
         const int64_t rows = blocks_.size(m.lower), columns = blocks_.size(m.upper);
-        const T* z_rows = z(m, m.lower);
-        const T* z_columns = z(m, m.upper);
-        const torch::stable::Tensor scores = matrix(scores_, rows, columns, stride_, 1);
-        const torch::stable::Tensor left = matrix(z_rows, rows, p_.width, p_.row_stride, 1);
-        const torch::stable::Tensor right = matrix(z_columns, p_.width, columns, 1, p_.row_stride);
-        multiply(scores, left, right);
+        const Matrix<const T> z_rows = z(m, m.lower), z_columns = z(m, m.upper);
+        const Matrix<T> scores{scores_, rows, columns, stride_, 1};
+        multiply<T>(scores, z_rows, z_columns.flipped());
 
         const ScoreTile<T> tile{scores_, stride_, rows, columns};
         const uint32_t* links = cells_.of(m.lower, m.upper);
@@ -221,26 +218,24 @@ class LinkTileWorker {
             if (itself) {
                 SEEGERA_CHOOSE(put_links<T>)(tile, diagonal_.data(), rows, slopes_ + count);
             }
-            add_product(m, m.lower, scores, z_columns, columns);
+            add_product(m, m.lower, as_const(scores), z_columns);
             if (!itself) {
-                add_product(m, m.upper, matrix(scores_, columns, rows, 1, stride_), z_rows, rows);
+                add_product(m, m.upper, as_const(scores).flipped(), z_rows);
             }
         }
         return itself ? -total : -2 * total;
     }
 
  private:
-    const T* z(const Meeting& m, int64_t block) const {
-        return p_.z + blocks_.begin(block) * p_.row_stride + m.sample * p_.sample_stride;
+    Matrix<const T> z(const Meeting& m, int64_t block) const {
+        return {p_.z + blocks_.begin(block) * p_.row_stride + m.sample * p_.sample_stride, blocks_.size(block),
+                p_.width, p_.row_stride, 1};
     }
 
     // A pair is in the sum in both directions, hence the 2.
-    void add_product(const Meeting& m, int64_t block, const torch::stable::Tensor& slopes, const T* others,
-                     int64_t count) {
+    void add_product(const Meeting& m, int64_t block, const Matrix<const T>& slopes, const Matrix<const T>& others) {
         T* target = p_.gradient + (m.sample * p_.nodes + blocks_.begin(block)) * p_.width;
-        const torch::stable::Tensor out = matrix(target, blocks_.size(block), p_.width, p_.width, 1);
-        const torch::stable::Tensor right = matrix(others, count, p_.width, p_.row_stride, 1);
-        multiply_add(out, m.round == 0 ? 0.0 : 1.0, out, -2.0, slopes, right);
+        multiply<T>(contiguous_matrix(target, blocks_.size(block), p_.width), slopes, others, m.round == 0 ? 0 : 1, -2);
     }
 
     const Links<T>& p_;

@@ -39,7 +39,8 @@ Tensor noisy_gcn(const Optional& rowptr, const Optional& col, const Optional& va
                  const Optional&, const Tensor& x_rowptr, const Tensor& x_col, const Tensor& x_values, const Tensor&,
                  const Tensor&, const Tensor&, const Tensor& weight, const Tensor& noise_weight, const Optional& bias,
                  int64_t num_draws, const Tensor& seed, int64_t noise_threshold, int64_t threshold, double scale,
-                 int64_t activation) {
+                 int64_t activation, int64_t precision) {
+    const ProductsAt at(precision);
     const NoisyLayer layer{operand(rowptr, col, values),
                            {x_rowptr, x_col, x_values},
                            weight.size(0),
@@ -61,7 +62,8 @@ std::tuple<Tensor, Tensor, Tensor> noisy_gcn_backward(
     const Optional& rowptr_t, const Optional& col_t, const Optional& values_t, const Tensor& x_rowptr,
     const Tensor& x_col, const Tensor& x_values, const Tensor& x_rowptr_t, const Tensor& x_col_t,
     const Tensor& x_values_t, int64_t noise_dim, const Tensor& seed, int64_t noise_threshold, int64_t threshold,
-    double scale, int64_t activation, bool weight_wanted, bool bias_wanted) {
+    double scale, int64_t activation, int64_t precision, bool weight_wanted, bool bias_wanted) {
+    const ProductsAt at(precision);
     const Operand flipped{x_rowptr_t, x_col_t, x_values_t};
     const NoisyLayer layer{operand(rowptr, col, values),
                            {x_rowptr, x_col, x_values},

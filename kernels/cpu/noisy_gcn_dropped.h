@@ -237,6 +237,8 @@ void dropped_backward(const NoisyLayer& layer, const Operand& flipped,
     const Matrix<const T> right = as_lines<T>(of_product);
     if (out.noise_weight.numel() > 0) {
         const Tensor noise = layer_noise<T>(layer);
+        // A few columns: in bfloat16 they would be off by more than the others, and hardly faster.
+        const ProductsAt exactly(Precision::highest);
         multiply_transposed<T>(contiguous_matrix(out.noise_weight.mutable_data_ptr<T>(), layer.noise_dim, h),
                                {as_lines<T>(noise), nullptr}, right);
     }

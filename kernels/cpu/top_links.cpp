@@ -175,9 +175,8 @@ class ScoreTileWorker {
         const int64_t first_row = plan_.row_blocks.begin(row_block), first = plan_.column_blocks.begin(column_block);
         const int64_t rows = plan_.row_blocks.size(row_block), columns = plan_.column_blocks.size(column_block);
         const int64_t width = plan_.embedding.width;
-        multiply(matrix(scores_.get(), rows, columns, stride_, 1),
-                 matrix(plan_.left + first_row * width, rows, width, width, 1),
-                 matrix(plan_.embedding.row(first), width, columns, 1, width));
+        multiply<T>({scores_.get(), rows, columns, stride_, 1}, {plan_.left + first_row * width, rows, width, width, 1},
+                    {plan_.embedding.row(first), width, columns, 1, width});
         // Before a row has k candidates nothing is ruled out, so its first columns are taken in small pieces.
         for (int64_t begin = 0, end; begin < columns; begin = end) {
             const bool early = std::isinf(answer_.of(row_of(first_row)).threshold());

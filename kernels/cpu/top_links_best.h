@@ -83,8 +83,8 @@ class ScoreErrors {
         for (int64_t c = 0; c < columns; ++c) {
             right[c * width + c % width] = 1;
         }
-        multiply(matrix(out, rows, columns, columns, 1), matrix(left, rows, width, width, 1),
-                 matrix(right, width, columns, 1, width));
+        multiply<T>(contiguous_matrix(out, rows, columns), contiguous_matrix<const T>(left, rows, width),
+                    {right, width, columns, 1, width});
         for (int64_t i = 0; i < rows * columns; ++i) {
             if (out[i] != left[i / columns * width + i % columns % width]) {
                 return true;

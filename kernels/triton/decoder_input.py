@@ -50,18 +50,19 @@ def decoder_input(
     threshold: int,
     scale: float,
     seed: torch.Tensor,
+    precision: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``[n, J, h]``, and the average ``[n, J, d]`` where it comes first, else empty; see ``ops.decoder_input``."""
     draws, depth = z_nodes.shape[1:]
     if not average_first:
-        out = propagated(weights, product(z_features, weight[depth:]))
-        add_product(out, z_nodes, weight[:depth])
+        out = propagated(weights, product(z_features, weight[depth:], precision))
+        add_product(out, z_nodes, weight[:depth], precision)
         return out, z_nodes.new_empty((0, draws, depth))
     averaged = propagated(weights, z_features)
     if scale != 1:
-        return product(dropped_lines(z_nodes, averaged, threshold, scale, seed), weight), averaged
-    out = product(z_nodes, weight[:depth])
-    add_product(out, averaged, weight[depth:])
+        return product(dropped_lines(z_nodes, averaged, threshold, scale, seed), weight, precision), averaged
+    out = product(z_nodes, weight[:depth], precision)
+    add_product(out, averaged, weight[depth:], precision)
     return out, averaged
 
 
@@ -76,6 +77,7 @@ def decoder_input_backward(
     threshold: int,
     scale: float,
     seed: torch.Tensor,
+    precision: int,
     z_nodes_wanted: bool,
     z_features_wanted: bool,
     weight_wanted: bool,
@@ -91,32 +93,32 @@ def decoder_input_backward(
     of_features = z_features.new_empty((0, draws, depth))
     of_weight = weight.new_empty((2 * depth if weight_wanted else 0, weight.shape[1]))
     if z_nodes_wanted:
-        of_nodes = product(gradient, weight[:depth].t())
+        of_nodes = product(gradient, weight[:depth].t(), precision)
     if average_first:
-        of_averaged = product(gradient, weight[depth:].t()) if z_features_wanted else None
+        of_averaged = product(gradient, weight[depth:].t(), precision) if z_features_wanted else None
         if scale != 1:
             of_both = of_nodes if z_nodes_wanted else None, of_averaged
             if weight_wanted:
                 joined = dropped_lines(z_nodes, averaged, threshold, scale, seed, *of_both)
-                product_over_lines(joined, gradient, of_weight)
+                product_over_lines(joined, gradient, of_weight, precision)
             else:
                 for first_column, of_half in zip((0, depth), of_both, strict=True):
                     if of_half is not None:
                         drop_lines(of_half, of_half, threshold, scale, seed, first_column)
         elif weight_wanted:
-            product_over_lines(z_nodes, gradient, of_weight[:depth])
-            product_over_lines(averaged, gradient, of_weight[depth:])
+            product_over_lines(z_nodes, gradient, of_weight[:depth], precision)
+            product_over_lines(averaged, gradient, of_weight[depth:], precision)
         if of_averaged is not None:
             of_features = propagated(weights, of_averaged)
         return of_nodes, of_features, of_weight
     if weight_wanted:
-        product_over_lines(z_nodes, gradient, of_weight[:depth])
+        product_over_lines(z_nodes, gradient, of_weight[:depth], precision)
     if z_features_wanted or weight_wanted:
         of_product = propagated(weights, gradient)
         if z_features_wanted:
-            of_features = product(of_product, weight[depth:].t())
+            of_features = product(of_product, weight[depth:].t(), precision)
         if weight_wanted:
-            product_over_lines(z_features, of_product, of_weight[depth:])
+            product_over_lines(z_features, of_product, of_weight[depth:], precision)
     return of_nodes, of_features, of_weight
 
 

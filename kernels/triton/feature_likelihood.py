@@ -17,6 +17,7 @@ from seegera_fast.registry import Rows, Transposed
 from . import feature_likelihood_chunks, feature_likelihood_squares
 from .common import OPTIONS, compiled_as, scale
 from .common.math import weighted
+from .common.products import operands
 from .common.scale import scaled_samples
 from .feature_likelihood_chunks import by_chunks
 from .feature_likelihood_squares import by_squares, multiplies_fast
@@ -33,6 +34,7 @@ def feature_likelihood(
     flipped: Transposed | None,
     pos_weight: torch.Tensor,
     likelihood: int,
+    precision: int,
     hidden_wanted: bool,
     weight_wanted: bool,
     log_var_wanted: bool,
@@ -50,6 +52,7 @@ def feature_likelihood(
         flipped: the transpose of X, or None. With it, mse is computed by squares where the device is fast at them.
         pos_weight: ``[1]`` float64.
         likelihood: its number in KERNELS of reference/feature_likelihood.py.
+        precision: its index in PRECISIONS; not read by squares, which cancel.
     """
     (rows, samples, width), columns = hidden.shape, weight.shape[-1]
     dtype = torch.promote_types(hidden.dtype, torch.float32)
@@ -72,6 +75,9 @@ def feature_likelihood(
         for tensor, computed in zip(gradients, (hidden_wanted, weight_wanted, log_var_wanted), strict=True)
     )
     squares = flipped is not None and multiplies_fast(hidden)
+    if not squares:
+        hidden, weight = operands(precision, hidden, weight)
+        log_var_weight = None if log_var_weight is None else operands(precision, log_var_weight)[0]
     if hidden.device.type == "cpu" or squares:
         # On the CPU torch has no products of bfloat16 with sums in float32; squares would lose too many digits.
         hidden, weight = hidden.to(dtype), weight.to(dtype)

@@ -42,13 +42,14 @@ def gcn(
     scale: float,
     seed: torch.Tensor,
     activation: int,
+    precision: int,
 ) -> torch.Tensor:
     """``[n, S, d]``; see ``ops.gcn``. The transpose serves the backward pass."""
     left = dropped(hidden, threshold, scale, seed)
     if weight.shape[1] <= weight.shape[0]:
-        out = propagated(propagation, product(left, weight))
+        out = propagated(propagation, product(left, weight, precision))
     else:
-        out = product(propagated(propagation, left), weight)
+        out = product(propagated(propagation, left), weight, precision)
     finish(out, out, bias, activation)
     return out
 
@@ -63,6 +64,7 @@ def gcn_backward(
     scale: float,
     seed: torch.Tensor,
     activation: int,
+    precision: int,
     hidden_wanted: bool,
     weight_wanted: bool,
     bias_wanted: bool,
@@ -77,10 +79,10 @@ def gcn_backward(
         return of_hidden, of_weight, of_bias
     of_product = propagated(propagation, of_sums)
     if hidden_wanted:
-        of_hidden = product(of_product, weight.t())
+        of_hidden = product(of_product, weight.t(), precision)
     if weight_wanted:
         left = dropped(hidden, threshold, scale, seed, of_hidden if hidden_wanted else None)
-        product_over_lines(left, of_product, of_weight)
+        product_over_lines(left, of_product, of_weight, precision)
     elif scale != 1:
         drop_lines(of_hidden, of_hidden, threshold, scale, seed)
     return of_hidden, of_weight, of_bias

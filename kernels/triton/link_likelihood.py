@@ -18,6 +18,7 @@ import torch
 
 from . import link_likelihood_chunks, link_likelihood_fused, link_likelihood_pairs
 from .common import scale
+from .common.products import operands
 from .common.scale import scaled_samples
 from .link_likelihood_chunks import LibraryScores, TiledScores, all_pairs_chunked, prefers_tiles
 from .link_likelihood_fused import all_pairs_fused, prefers_fused
@@ -80,6 +81,7 @@ def link_likelihood(
     seed: torch.Tensor,
     self_loops: bool,
     negatives: int,
+    precision: int,
     with_gradient: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The value ``[samples]`` and its gradient for an upstream of one, ``[samples, nodes, width]``.
@@ -95,8 +97,11 @@ def link_likelihood(
         seed: ``[1]`` int64.
         self_loops: count the pairs (i, i).
         negatives: how many non-edges to draw; 0: all pairs.
+        precision: its index in PRECISIONS; drawn pairs have no dense products.
         with_gradient: without, the gradient has no rows.
     """
+    if negatives == 0:
+        (z,) = operands(precision, z)
     form = usable_forms(z)[0]
     return run(z, rowptr, col, gaps, pos_weight, seed, self_loops, negatives, with_gradient, form)
 

@@ -63,8 +63,13 @@ def noisy_gcn(
     threshold: int,
     scale: float,
     activation: int,
+    precision: int,
 ) -> torch.Tensor:
-    """``[n, S, h]``; see ``ops.noisy_gcn``. The transposes serve the backward pass."""
+    """``[n, S, h]``; see ``ops.noisy_gcn``. The transposes serve the backward pass.
+
+    Args:
+        precision: not read, as X is by rows and its products are sparse; nor in backward.
+    """
     rows, (num_columns, width) = features.rowptr.numel() - 1, weight.shape
     noise_dim = noise_weight.shape[0]
     noise = propagated_noise(
@@ -100,6 +105,7 @@ def noisy_gcn_backward(
     threshold: int,
     scale: float,
     activation: int,
+    precision: int,
     weight_wanted: bool,
     bias_wanted: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

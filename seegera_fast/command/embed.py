@@ -10,7 +10,7 @@ from ..graph import Graph
 from ..model import SeeGera
 from ..support.atomic import written_aside
 from ..support.hints import one_line
-from .options import Parser, add_common_options, check_graph_options, chosen_backend, read_path
+from .options import Parser, add_common_options, check_graph_options, chosen_operations, read_path
 from .output import TABLES, embedding_table, write_array, write_table
 from .trained import add_model_options, read_trained, require_out
 
@@ -52,7 +52,7 @@ def _embed(options: argparse.Namespace) -> int:
     check_graph_options(options)
     out = options.out
     require_out(options, (".npy", *TABLES))
-    with chosen_backend(options):
+    with chosen_operations(options):
         model, graph = read_trained(options)
         given = _how(model, graph, out)
         embedding = model.embed(graph, seed=options.seed, progress=not options.quiet, **given)

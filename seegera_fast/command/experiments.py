@@ -30,7 +30,7 @@ from .options import (
     UNFINISHED,
     Parser,
     add_common_options,
-    chosen_backend,
+    chosen_operations,
     of_each,
     one_of,
     read_count,
@@ -281,12 +281,12 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
     """Runs the trials that are not finished; options that do not fit them are refused first."""
-    with chosen_backend(options):
+    with chosen_operations(options):
         pass
     root = None if options.root is None else str(options.root)
     # A damaged record is an error now, not after hours of training.
     read_records(options.out / "trials")
-    conditions = Conditions(options.out / "trials", root, str(options.device), options.backend)
+    conditions = Conditions(options.out / "trials", root, str(options.device), options.backend, options.precision)
     return run_matrix(trials, conditions, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
 
 

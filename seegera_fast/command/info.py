@@ -48,6 +48,7 @@ def _info(options: argparse.Namespace) -> int:
         ["CUDA of torch", here["cuda"] or "none: a CPU build"],
         ["CPU instruction set", here["instruction_set"] or "none: the cpu library is not there"],
         ["threads", str(here["threads"])],
+        ["fast precisions", f"{', '.join(here['fast_precisions'])} (in use: {here['precision']})"],
     ]
     width = max(len(key) for key, _ in facts)
     print("\n".join(f"{key.ljust(width)}  {value}" for key, value in facts))

@@ -13,12 +13,13 @@ from typing import Any, NoReturn
 
 import torch
 
-from .. import backends, datasets
+from .. import backends, datasets, precision
 from ..batches import Batches
 from ..distributed import Processes, by_torchrun
 from ..experiments.protocols import SPLIT_ARGUMENTS
 from ..graph import Graph
 from ..partition import METHODS
+from ..precision import PRECISIONS
 from ..support import arguments
 from ..support.hints import nearest, one_line, shown_name
 from ..support.progress import phase
@@ -89,6 +90,12 @@ def read_path(text: str) -> Path:
         return Path(arguments.path("path", text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).partition(": ")[2]) from None
+
+
+def read_precision(text: str) -> str:
+    if text.lower() not in PRECISIONS:
+        raise argparse.ArgumentTypeError(f"got {text!r}, want one of {', '.join(PRECISIONS)}")
+    return text.lower()
 
 
 def read_minutes(text: str) -> float:
@@ -266,6 +273,13 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"run every operation on one of {', '.join(backends.NAMED)}, or fail. Default: the best there is",
     )
+    parser.add_argument(
+        "--precision",
+        type=read_precision,
+        metavar="NAME",
+        help="of products of float32 numbers: highest, high (TF32, or three products of bfloat16) or medium (one "
+        "product of bfloat16); info says which are fast here. Default: PyTorch's, highest",
+    )
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but warnings and errors")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -318,9 +332,10 @@ def chosen_batches(options: argparse.Namespace) -> Batches | None:
 
 
 @contextlib.contextmanager
-def chosen_backend(options: argparse.Namespace) -> Iterator[None]:
-    """Makes operations in the block run on the backend that the options name, if they name one."""
-    with backends.use_backend(options.backend) if options.backend else contextlib.nullcontext():
+def chosen_operations(options: argparse.Namespace) -> Iterator[None]:
+    """Makes operations in the block run on the backend and with the precision that the options name, if they do."""
+    backend = backends.use_backend(options.backend) if options.backend else contextlib.nullcontext()
+    with backend, precision.at(options.precision):
         yield
 
 

@@ -21,7 +21,7 @@ from ..support.plots import save_histogram
 from ..support.progress import phase
 from ..support.report import number_texts, table
 from ..tasks.sides import two_sides
-from .options import Parser, add_common_options, check_graph_options, chosen_backend, read_count, read_path, say
+from .options import Parser, add_common_options, check_graph_options, chosen_operations, read_count, read_path, say
 from .output import TABLES, node_names, write_table
 from .trained import add_model_options, read_trained, require_out
 
@@ -134,7 +134,7 @@ def _links(options: argparse.Namespace) -> int:
     check_graph_options(options)
     drawn = options.out.with_name(f"{options.out.stem}-probabilities.png")
     require_out(options, TABLES, drawn)
-    with chosen_backend(options):
+    with chosen_operations(options):
         model, graph = read_trained(options)
         nodes = numbers_of(graph, options.nodes)
         count = graph.num_nodes
@@ -169,7 +169,7 @@ def _links(options: argparse.Namespace) -> int:
 def _complete(options: argparse.Namespace) -> int:
     check_graph_options(options)
     require_out(options, TABLES)
-    with chosen_backend(options):
+    with chosen_operations(options):
         model, graph = read_trained(options)
         if features_are_nodes(graph):
             raise ValueError(

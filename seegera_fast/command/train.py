@@ -33,7 +33,7 @@ from .options import (
     add_common_options,
     add_graph_options,
     check_graph_options,
-    chosen_backend,
+    chosen_operations,
     chosen_batches,
     name_of_folder,
     of_each,
@@ -170,7 +170,7 @@ def _purpose(task: Task) -> str:
 
 
 def _train(options: argparse.Namespace) -> int:
-    with ExitStack() as stack, chosen_backend(options), processes_of(options) as processes:
+    with ExitStack() as stack, chosen_operations(options), processes_of(options) as processes:
         with processes.together():
             plan = _plan(options)
             # One process writes. A data set is downloaded by that one, before the others read it.

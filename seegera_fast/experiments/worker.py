@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import torch
 
-from .. import backends
+from .. import backends, precision
 from .trials import Trial, run_trial
 
 # The exit status of a trial that was stopped and can be resumed.
@@ -34,12 +34,14 @@ class Conditions:
         root: folder of the data sets; None: the default folder.
         device: such as "cpu" or "cuda:0".
         backend: the backend of every operation; None: chosen for each operation.
+        precision: of float32 products, by PyTorch's name; None: PyTorch's default.
     """
 
     folder: Path
     root: str | None = None
     device: str = "cpu"
     backend: str | None = None
+    precision: str | None = None
 
 
 class Worker:
@@ -58,6 +60,7 @@ class Worker:
             "root": conditions.root,
             "device": conditions.device,
             "backend": conditions.backend,
+            "precision": conditions.precision,
             "threads": threads,
         }
         self._process = subprocess.Popen(
@@ -103,6 +106,7 @@ def main(text: str) -> NoReturn:
         with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
             if job["backend"]:
                 stack.enter_context(backends.use_backend(job["backend"]))
+            stack.enter_context(precision.at(job["precision"]))
             finished = run_trial(Trial.from_json(job["trial"]), Path(job["folder"]), job["root"], job["device"])
     except Exception as error:
         print(" ".join(str(error).split()) or type(error).__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import backends, checks, reference
+from .. import backends, checks, precision, reference
 from ..costs import Costs
 from ..reference.random import threshold
 from ..registry import Operator
@@ -30,8 +30,8 @@ def _fake_backward(z_nodes, z_features, weight, z_nodes_wanted, z_features_wante
 # A gradient that is not needed is an empty tensor.
 _BACKWARD = Operator(
     "decoder_input_backward(Tensor gradient, Transposed weights, Tensor z_nodes, Tensor z_features, Tensor averaged,"
-    " Tensor weight, bool average_first, int threshold, float scale, Tensor seed, bool z_nodes_wanted,"
-    " bool z_features_wanted, bool weight_wanted) -> (Tensor z_nodes, Tensor z_features, Tensor weight)",
+    " Tensor weight, bool average_first, int threshold, float scale, Tensor seed, int precision,"
+    " bool z_nodes_wanted, bool z_features_wanted, bool weight_wanted) -> (Tensor z_nodes, Tensor z_features, Tensor weight)",
     columns=("cpu", "triton"),
     fake=_fake_backward,
 )
@@ -40,7 +40,7 @@ _BACKWARD = Operator(
 # taken before the product with the weight, else an empty tensor.
 OPERATOR = Operator(
     "decoder_input(Matrix weights, Tensor z_nodes, Tensor z_features, Tensor weight, bool average_first,"
-    " int threshold, float scale, Constant seed) -> (Tensor output, Constant averaged)",
+    " int threshold, float scale, Constant seed, int precision) -> (Tensor output, Constant averaged)",
     columns=("cpu", "triton"),
     fake=_fake,
     backward=_BACKWARD,
@@ -107,5 +107,6 @@ def decoder_input(
         threshold=threshold(dropout),
         scale=1 / (1 - dropout),
         seed=seed_tensor(seed, weight.device),
+        precision=precision.current(backend, weight.device),
     )
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import backends, checks, reference
+from .. import backends, checks, precision, reference
 from ..costs import Costs
 from ..reference.feature_likelihood import KERNELS, LIKELIHOODS, check_log_var
 from ..registry import Operator
@@ -53,7 +53,8 @@ _BACKWARD = Operator(
 # With the transpose of X, the kernels compute the sum of squares by its expansion. Without it, by tiles of H W.
 OPERATOR = Operator(
     "feature_likelihood(Tensor hidden, Tensor weight, Tensor? log_var_weight, Rows features, Transposed? flipped,"
-    " Constant pos_weight, int likelihood, bool hidden_wanted, bool weight_wanted, bool log_var_wanted)"
+    " Constant pos_weight, int likelihood, int precision, bool hidden_wanted, bool weight_wanted,"
+    " bool log_var_wanted)"
     " -> (Tensor total, Constant hidden_unit, Constant weight_unit, Constant log_var_unit)",
     columns=("cpu", "triton"),
     fake=_fake,
@@ -172,6 +173,7 @@ def feature_likelihood(
         flipped=features if squares else None,
         pos_weight=checks.one_element(pos_weight, hidden.device),
         likelihood=KERNELS[likelihood],
+        precision=precision.current(backend, hidden.device),
         hidden_wanted=needed[0],
         weight_wanted=needed[1],
         log_var_wanted=needed[2],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import backends, checks, reference
+from .. import backends, checks, precision, reference
 from ..reference import activation as activations
 from ..reference.random import threshold
 from ..registry import Operator
@@ -37,15 +37,15 @@ def _fake_backward(hidden, weight, hidden_wanted, weight_wanted, bias_wanted):
 # A gradient that is not needed is an empty tensor.
 _BACKWARD = Operator(
     "gcn_backward(Tensor gradient, Tensor? output, Transposed? propagation, Tensor hidden, Tensor weight,"
-    " int threshold, float scale, Tensor seed, int activation, bool hidden_wanted, bool weight_wanted,"
-    " bool bias_wanted) -> (Tensor hidden, Tensor weight, Tensor bias)",
+    " int threshold, float scale, Tensor seed, int activation, int precision, bool hidden_wanted,"
+    " bool weight_wanted, bool bias_wanted) -> (Tensor hidden, Tensor weight, Tensor bias)",
     columns=("cpu", "triton"),
     fake=_fake_backward,
 )
 
 OPERATOR = Operator(
     "gcn(Matrix? propagation, Tensor hidden, Tensor weight, Tensor? bias, int threshold, float scale, Constant seed,"
-    " int activation) -> Tensor output",
+    " int activation, int precision) -> Tensor output",
     columns=("cpu", "triton"),
     fake=_fake,
     backward=_BACKWARD,
@@ -112,4 +112,5 @@ def gcn(
         scale=1 / (1 - dropout),
         seed=seed_tensor(seed, hidden.device),
         activation=ACTIVATIONS.index(activation),
+        precision=precision.current(backend, hidden.device),
     )

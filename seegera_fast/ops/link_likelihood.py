@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import backends, checks, reference
+from .. import backends, checks, precision, reference
 from ..registry import Operator
 from ..seeds import seed_tensor
 from ..sparse_matrix import SparseMatrix
@@ -36,7 +36,7 @@ _BACKWARD = Operator(
 # negatives = 0 means all pairs; gaps is empty then.
 OPERATOR = Operator(
     "link_likelihood(Tensor z, Constant rowptr, Constant col, Constant gaps, Constant pos_weight, Constant seed,"
-    " bool self_loops, int negatives, bool with_gradient) -> (Tensor total, Constant unit)",
+    " bool self_loops, int negatives, int precision, bool with_gradient) -> (Tensor total, Constant unit)",
     columns=("cpu", "triton"),
     fake=_fake,
     backward=_BACKWARD,
@@ -122,6 +122,7 @@ def link_likelihood(
         seed=seed_tensor(seed, z.device),
         self_loops=self_loops,
         negatives=negatives if drawn else 0,
+        precision=precision.current(backend, z.device),
         with_gradient=wants_gradient(z),
     )
     if reduction == "sum":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import backends, checks, reference
+from .. import backends, checks, precision, reference
 from ..reference.random import threshold
 from ..registry import Operator
 from ..seeds import seed_tensor
@@ -29,15 +29,16 @@ def _fake_backward(gradient, features, noise_dim, weight_wanted, bias_wanted):
 # constants.
 _BACKWARD = Operator(
     "noisy_gcn_backward(Tensor gradient, Tensor? output, Matrix? propagation, Matrix features, int noise_dim,"
-    " Tensor seed, int noise_threshold, int threshold, float scale, int activation, bool weight_wanted,"
-    " bool bias_wanted) -> (Tensor weight, Tensor noise_weight, Tensor bias)",
+    " Tensor seed, int noise_threshold, int threshold, float scale, int activation, int precision,"
+    " bool weight_wanted, bool bias_wanted) -> (Tensor weight, Tensor noise_weight, Tensor bias)",
     columns=("cpu", "cuda", "triton"),
     fake=_fake_backward,
 )
 
 OPERATOR = Operator(
     "noisy_gcn(Matrix? propagation, Matrix features, Tensor weight, Tensor noise_weight, Tensor? bias, int num_draws,"
-    " Constant seed, int noise_threshold, int threshold, float scale, int activation) -> Tensor output",
+    " Constant seed, int noise_threshold, int threshold, float scale, int activation, int precision)"
+    " -> Tensor output",
     columns=("cpu", "cuda", "triton"),
     fake=_fake,
     backward=_BACKWARD,
@@ -127,4 +128,5 @@ def noisy_gcn(
         threshold=threshold(dropout),
         scale=1 / (1 - dropout),
         activation=ACTIVATIONS.index(activation),
+        precision=precision.current(backend, weight.device),
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .. import checks
+from .. import checks, precision
 from ..batches import Batches, check_batches, source_of
 from ..blocks import rows_of_block
 from ..checkpoint import Checkpoint
@@ -89,6 +89,8 @@ def run(
     with cutting:
         # Of a loader, only what names its nodes has the links and features that are trained on.
         source = source_of(held_out.graph, batches, numbered=held_out.graph is not whole)
+    if processes.first:
+        precision.say_if_slow(graph.device)
     with processes.together():
         model = SeeGera(held_out.graph, settings.model, seed=seed, prepare=batches is None)
     model.normalize_features = settings.task["normalize_features"]

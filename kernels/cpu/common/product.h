@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "bfloat16.h"
 #include "isa.h"
 #include "parallel.h"
 
@@ -26,26 +27,176 @@ namespace seegera {
 
 // --- Single products -------------------------------------------------------------------------------------------------
 
+// A matrix in memory that somebody else owns. Strides in numbers; one of them is 1.
 template <typename T>
-constexpr torch::headeronly::ScalarType kScalarType =
-    sizeof(T) == sizeof(float) ? torch::headeronly::ScalarType::Float : torch::headeronly::ScalarType::Double;
+struct Matrix {
+    T* data;
+    int64_t rows;
+    int64_t columns;
+    int64_t row_stride;
+    int64_t column_stride;
 
-// Strides in numbers.
+    Matrix part(int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) const {
+        return {data + row_begin * row_stride + column_begin * column_stride, row_end - row_begin,
+                column_end - column_begin, row_stride, column_stride};
+    }
+    Matrix row_range(int64_t begin, int64_t end) const { return part(begin, end, 0, columns); }
+    Matrix flipped() const { return {data, columns, rows, column_stride, row_stride}; }
+};
+
 template <typename T>
-torch::stable::Tensor matrix(const T* data, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
-    return torch::stable::from_blob(const_cast<T*>(data), {rows, columns}, {row_stride, column_stride},
-                                    torch::stable::Device(torch::headeronly::DeviceType::CPU), kScalarType<T>);
+Matrix<const T> as_const(const Matrix<T>& m) {
+    return {m.data, m.rows, m.columns, m.row_stride, m.column_stride};
 }
 
-// out = a b
-inline void multiply(const torch::stable::Tensor& out, const torch::stable::Tensor& a, const torch::stable::Tensor& b) {
-    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()));
+template <typename T>
+Matrix<T> contiguous_matrix(T* data, int64_t rows, int64_t columns) {
+    return {data, rows, columns, columns, 1};
 }
 
-// out = beta in + alpha a b; in may be out, and is not read where beta is 0.
-inline void multiply_add(const torch::stable::Tensor& out, double beta, const torch::stable::Tensor& in, double alpha,
-                         const torch::stable::Tensor& a, const torch::stable::Tensor& b) {
-    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), in.get(), a.get(), b.get(), beta, alpha));
+// Memory of one thread.
+template <typename T>
+class Scratch {
+ public:
+    explicit Scratch(int64_t size) : memory_(new T[size + kLine]) {
+        const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory_.get()) / sizeof(T)) % kLine;
+        begin_ = memory_.get() + (beyond == 0 ? 0 : kLine - beyond);
+    }
+    T* get() const { return begin_; }
+
+ private:
+    static constexpr int64_t kLine = kLineBytes / sizeof(T);
+    std::unique_ptr<T[]> memory_;
+    T* begin_;
+};
+
+// How exactly products of float32 matrices are computed, by torch's names and in the order of
+// seegera_fast/precision.py: in float32; as three products of two bfloat16 for each number; as one of bfloat16. Where
+// this machine does not multiply bfloat16 faster, a precision is as the one before it.
+enum class Precision : int64_t { highest, high, medium };
+
+// While this object lives, the products of the calling thread have this precision, and those of on_every_thread.
+class ProductsAt {
+ public:
+    explicit ProductsAt(Precision precision) : before_(current()) { current() = precision; }
+    explicit ProductsAt(int64_t precision) : ProductsAt(static_cast<Precision>(precision)) {}
+    ProductsAt(const ProductsAt&) = delete;
+    ProductsAt& operator=(const ProductsAt&) = delete;
+    ~ProductsAt() { current() = before_; }
+    static Precision& current() {
+        thread_local Precision precision = Precision::highest;
+        return precision;
+    }
+
+ private:
+    Precision before_;
+};
+
+template <typename T>
+torch::stable::Tensor as_tensor(const Matrix<T>& m) {
+    constexpr auto type =
+        sizeof(T) == sizeof(float) ? torch::headeronly::ScalarType::Float : torch::headeronly::ScalarType::Double;
+    return torch::stable::from_blob(const_cast<std::remove_const_t<T>*>(m.data), {m.rows, m.columns},
+                                    {m.row_stride, m.column_stride},
+                                    torch::stable::Device(torch::headeronly::DeviceType::CPU), type);
+}
+
+// One side of a product in bfloat16, for MKL.
+class RoundedSide {
+ public:
+    void set(const Matrix<const float>& m, bool with_rest) {
+        flipped_ = m.column_stride != 1;
+        const Matrix<const float> lines = flipped_ ? m.flipped() : m;
+        const int64_t size = lines.rows * lines.columns;
+        numbers_.resize(with_rest ? 2 * size : size);
+        stride_ = static_cast<int>(std::max<int64_t>(1, lines.columns));
+        rest_ = with_rest ? numbers_.data() + size : nullptr;
+        SEEGERA_CHOOSE(round_lines)(lines.data, lines.rows, lines.columns, lines.row_stride, numbers_.data(), rest_);
+    }
+    const uint16_t* nearest() const { return numbers_.data(); }
+    const uint16_t* rest() const { return rest_; }
+    int stride() const { return stride_; }
+    int order() const { return flipped_ ? kTransposed : kAsIs; }
+
+ private:
+    static constexpr int kAsIs = 111, kTransposed = 112;  // of CBLAS
+
+    std::vector<uint16_t> numbers_;
+    uint16_t* rest_ = nullptr;
+    int stride_ = 1;
+    bool flipped_ = false;
+};
+
+// out = beta out + alpha left @ right by MKL, in one product or, for `high`, in three.
+inline void multiply_by_mkl(const Matrix<float>& out, const Matrix<const float>& left, const Matrix<const float>& right,
+                            double beta, double alpha, bool high) {
+    constexpr int by_rows = 101;
+    constexpr int64_t most_depth = 2048;  // what is rounded at a time stays in the cache
+    thread_local RoundedSide first, second;
+    double factor = beta;
+    for (int64_t begin = 0; begin < left.columns || begin == 0; begin += most_depth) {
+        const int64_t end = std::min(left.columns, begin + most_depth);
+        first.set(left.part(0, left.rows, begin, end), high);
+        second.set(right.row_range(begin, end), high);
+        const auto add = [&](const uint16_t* a, const uint16_t* b) {
+            cblas_gemm_bf16bf16f32(by_rows, first.order(), second.order(), static_cast<int>(out.rows),
+                                   static_cast<int>(out.columns), static_cast<int>(end - begin),
+                                   static_cast<float>(alpha), a, first.stride(), b, second.stride(),
+                                   static_cast<float>(factor), out.data, static_cast<int>(out.row_stride));
+            factor = 1;
+        };
+        add(first.nearest(), second.nearest());
+        if (high) {
+            add(first.nearest(), second.rest());
+            add(first.rest(), second.nearest());
+        }
+    }
+}
+
+// Whether the product was computed in bfloat16.
+inline bool multiply_rounded(const Matrix<float>& out, const Matrix<const float>& left,
+                             const Matrix<const float>& right, double beta, double alpha) {
+    const Precision precision = ProductsAt::current();
+    if (precision == Precision::highest || out.rows == 0 || out.columns == 0) {
+        return false;
+    }
+    if (bfloat16() == Bfloat16::mkl) {
+        multiply_by_mkl(out, left, right, beta, alpha, precision == Precision::high);
+        return true;
+    }
+    if (bfloat16() == Bfloat16::none || precision == Precision::high || !(beta == 0 || beta == 1)) {
+        return false;
+    }
+    thread_local const Scratch<uint32_t> left_pairs(kLeftPairs), right_pairs(kRightPairs);
+    SEEGERA_CHOOSE(multiply_bfloat16)
+    ({out.rows,
+      left.columns,
+      out.columns,
+      {left.data, left.row_stride, left.column_stride},
+      {right.data, right.row_stride, right.column_stride},
+      static_cast<float>(alpha),
+      beta == 1,
+      out.data,
+      out.row_stride},
+     left_pairs.get(), right_pairs.get());
+    return true;
+}
+
+// out = beta out + alpha left @ right; out is not read where beta is 0.
+template <typename T>
+void multiply(const Matrix<T>& out, const Matrix<const T>& left, const Matrix<const T>& right, double beta = 0,
+              double alpha = 1) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+        if (multiply_rounded(out, left, right, beta, alpha)) {
+            return;
+        }
+    }
+    const torch::stable::Tensor to = as_tensor(out), a = as_tensor(left), b = as_tensor(right);
+    if (beta == 0 && alpha == 1) {
+        TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(to.get(), a.get(), b.get()));
+    } else {
+        TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(to.get(), to.get(), a.get(), b.get(), beta, alpha));
+    }
 }
 
 // While this object lives, MKL uses one thread for products of the calling thread.
@@ -68,8 +219,10 @@ class OneThreadOfMkl {
 // threads. This holds for a single task too, which for_each_task runs in the calling thread.
 template <typename Work>
 void on_every_thread(const Work& work) {
+    const Precision precision = ProductsAt::current();
     on_threads(num_threads(), [&](const auto& next) {
         const OneThreadOfMkl one;
+        const ProductsAt same(precision);
         work(next);
     });
 }
@@ -85,44 +238,6 @@ void for_each_product(int64_t count, const Run& run) {
 }
 
 // --- Products in tiles -----------------------------------------------------------------------------------------------
-
-// A matrix in memory that somebody else owns. Strides in numbers; one of them is 1.
-template <typename T>
-struct Matrix {
-    T* data;
-    int64_t rows;
-    int64_t columns;
-    int64_t row_stride;
-    int64_t column_stride;
-
-    Matrix part(int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) const {
-        return {data + row_begin * row_stride + column_begin * column_stride, row_end - row_begin,
-                column_end - column_begin, row_stride, column_stride};
-    }
-    Matrix row_range(int64_t begin, int64_t end) const { return part(begin, end, 0, columns); }
-    Matrix flipped() const { return {data, columns, rows, column_stride, row_stride}; }
-};
-
-template <typename T>
-Matrix<T> contiguous_matrix(T* data, int64_t rows, int64_t columns) {
-    return {data, rows, columns, columns, 1};
-}
-
-template <typename T>
-torch::stable::Tensor as_tensor(const Matrix<T>& m) {
-    return matrix<std::remove_const_t<T>>(m.data, m.rows, m.columns, m.row_stride, m.column_stride);
-}
-
-// out = left @ right, or out += left @ right.
-template <typename T>
-void multiply(const Matrix<T>& out, const Matrix<const T>& left, const Matrix<const T>& right, bool add) {
-    const auto to = as_tensor(out);
-    if (add) {
-        multiply_add(to, 1, to, 1, as_tensor(left), as_tensor(right));
-    } else {
-        multiply(to, as_tensor(left), as_tensor(right));
-    }
-}
 
 // The left side of a product: lines in memory, or lines that `fill` makes, a tile at a time, and that are never stored.
 template <typename T>
@@ -140,22 +255,6 @@ template <typename T>
 struct Term {
     Lines<T> left;
     Matrix<const T> right;
-};
-
-// Memory of one thread.
-template <typename T>
-class Scratch {
- public:
-    explicit Scratch(int64_t size) : memory_(new T[size + kLine]) {
-        const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory_.get()) / sizeof(T)) % kLine;
-        begin_ = memory_.get() + (beyond == 0 ? 0 : kLine - beyond);
-    }
-    T* get() const { return begin_; }
-
- private:
-    static constexpr int64_t kLine = kLineBytes / sizeof(T);
-    std::unique_ptr<T[]> memory_;
-    T* begin_;
 };
 
 // Lines of a tile: BLAS packs the right side anew for each.
@@ -209,7 +308,7 @@ void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, boo
                 const int64_t width = term.left.width();
                 const Matrix<const T> right = term.right.part(0, width, first, last);
                 if (!term.left.fill) {
-                    multiply<T>(target, term.left.memory.row_range(begin, end), right, more);
+                    multiply<T>(target, term.left.memory.row_range(begin, end), right, more ? 1 : 0);
                     more = true;
                     continue;
                 }
@@ -217,7 +316,7 @@ void multiply_lines(const Matrix<T>& out, const std::vector<Term<T>>& terms, boo
                     const int64_t stop = std::min(width, column + kTileColumns);
                     term.left.fill(begin, end, column, stop, scratch.get(), stop - column);
                     const auto left = contiguous_matrix<const T>(scratch.get(), end - begin, stop - column);
-                    multiply<T>(target, left, right.row_range(column, stop), more);
+                    multiply<T>(target, left, right.row_range(column, stop), more ? 1 : 0);
                     more = true;
                 }
             }
@@ -253,8 +352,7 @@ void multiply_transposed(const Matrix<T>& out, const Lines<T>& left, const Matri
                 groups > 1 ? contiguous_matrix(partial.get() + group * size, width, out.columns) : out;
             const Matrix<T> target = whole.row_range(first, last);
             if (!left.fill) {
-                multiply<T>(target, left.memory.part(begin, end, first, last).flipped(), right.row_range(begin, end),
-                            false);
+                multiply<T>(target, left.memory.part(begin, end, first, last).flipped(), right.row_range(begin, end));
                 continue;
             }
             const int64_t tiles = std::max<int64_t>(1, (end - begin + tile_lines - 1) / tile_lines);
@@ -263,7 +361,7 @@ void multiply_transposed(const Matrix<T>& out, const Lines<T>& left, const Matri
                 const int64_t stop = begin + (tile_at + 1) * (end - begin) / tiles;
                 left.fill(line, stop, first, last, scratch.get(), last - first);
                 const auto tile = contiguous_matrix<const T>(scratch.get(), stop - line, last - first);
-                multiply<T>(target, tile.flipped(), right.row_range(line, stop), tile_at > 0);
+                multiply<T>(target, tile.flipped(), right.row_range(line, stop), tile_at > 0 ? 1 : 0);
             }
         }
     });

@@ -14,7 +14,7 @@ from seegera_fast.reference.activation import ACTIVATIONS
 
 from . import INTERPRETED, OPTIONS, compiled_as
 from .math import tanh, weighted
-from .products import multiply, multiply_add
+from .products import multiply, multiply_add, operands
 from .sums import sum_rows
 
 # As operators take them.
@@ -148,25 +148,30 @@ def gradient_blocks(rows: int, noise_dim: int, width: int, device: str) -> dict[
     return {"BLOCK_ROWS": block_rows, "BLOCK_NOISE": block_noise, "BLOCK_COLS": columns}
 
 
-def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """``left @ right`` for lines ``[n, S, h]`` and a matrix ``[h, d]``: contiguous ``[n, S, d]``."""
+def product(left: torch.Tensor, right: torch.Tensor, precision: int) -> torch.Tensor:
+    """``left @ right`` for lines ``[n, S, h]`` and a matrix ``[h, d]``: contiguous ``[n, S, d]``.
+
+    Args:
+        precision: its index in PRECISIONS.
+    """
     rows, draws, inner = left.shape
     out = left.new_empty((rows, draws, right.shape[1]))
     lines = rows * draws
-    multiply(left.reshape(lines, inner), right, out.view(lines, right.shape[1]))
+    multiply(*operands(precision, left.reshape(lines, inner), right), out.view(lines, right.shape[1]))
     return out
 
 
-def product_over_lines(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+def product_over_lines(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, precision: int) -> None:
     """``out [h, d] = left^T @ right``, summed over the lines of ``[n, S, h]`` and ``[n, S, d]``."""
     lines = left.shape[0] * left.shape[1]
+    left, right = operands(precision, left, right)
     multiply(left.reshape(lines, left.shape[2]).t(), right.reshape(lines, right.shape[2]), out)
 
 
-def add_product(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+def add_product(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, precision: int) -> None:
     """``out += left @ right`` on lines, ``out`` contiguous."""
     lines = left.shape[0] * left.shape[1]
-    left = left.reshape(lines, left.shape[2])
+    left, right = operands(precision, left.reshape(lines, left.shape[2]), right)
     multiply_add(out.view(lines, out.shape[2]), left, right, factor=1.0, first=False)
 
 

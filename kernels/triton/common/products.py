@@ -7,9 +7,22 @@ from collections.abc import Callable
 
 import torch
 
+from seegera_fast.precision import MEDIUM
+
+
+def operands(precision: int, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The operands of float32 products: in bfloat16 where the precision is "medium".
+
+    TF32, which is "high", needs nothing here: torch's products and the kernels read torch's setting.
+    """
+    return tuple(
+        tensor.bfloat16() if precision == MEDIUM and tensor.dtype == torch.float32 else tensor for tensor in given
+    )
+
 
 def multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
     """``out = left @ right``. ``out``: the type of the operands, or float32 where they are half as wide."""
+    left, right = _as_multiplied(left, right, out)
     if out.dtype == left.dtype:
         torch.mm(left, right, out=out)
     else:
@@ -19,10 +32,16 @@ def multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None
 def multiply_add(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, factor: float, first: bool) -> None:
     """``out += factor * left @ right``. ``first``: overwrites what ``out`` holds."""
     beta = 0 if first else 1
+    left, right = _as_multiplied(left, right, out)
     if out.dtype == left.dtype:
         torch.addmm(out, left, right, beta=beta, alpha=factor, out=out)
     else:
         torch.addmm(out, left, right, out_dtype=out.dtype, beta=beta, alpha=factor, out=out)
+
+
+def _as_multiplied(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    # On the CPU, in the interpreter, torch has no products of bfloat16 with sums in float32.
+    return (left.to(out.dtype), right.to(out.dtype)) if out.device.type == "cpu" else (left, right)
 
 
 def at_once(device: torch.device, *calls: Callable[[], None]) -> None:
