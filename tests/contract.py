@@ -605,6 +605,11 @@ class SeededOperation(Operation):
 class MultipliedOperation(Operation):
     """Further tests of an operation whose kernels have dense products."""
 
+    # Cases in which an error of a product is not magnified by what follows it, such as a tanh that is saturated.
+    conditioned: ClassVar[tuple[str, ...]]
+    # The backends that have dense products in the large case.
+    multiplying: ClassVar[tuple[str, ...]] = ("cpu", "triton")
+
     def rounded(
         self, column: Column, name: str, arguments: Arguments, backward: str | None = None
     ) -> dict[str, torch.Tensor]:
@@ -627,21 +632,26 @@ class MultipliedOperation(Operation):
                 assert_norm_close(value, want[key], name, name=f"{self.operation}, {key}")
 
     test_precisions.compiled_only = True
-    test_precisions.case_set = "typical"
+    test_precisions.case_set = "conditioned"
 
     def test_a_precision_is_used_where_it_is_fast(self, column):
         """Other bits than in float32 where the precision is fast, the same ones elsewhere and for any threads."""
         arguments = converted(self.large(), torch.float32, column.device)
         plain, threads = self.rounded(column, "highest", arguments), torch.get_num_threads()
         fast = precision.fast(column.backend, torch.device(column.device))
+        # On a GPU "high" is torch's, and its bits may be those of "highest".
         for name in ("high", "medium") if column.backend == "cpu" else ("medium",):
             found = self.rounded(column, name, arguments)
             changed = [key for key, value in found.items() if not torch.equal(value, plain[key])]
-            assert bool(changed) == (name in fast), f"{name}: {changed} differ"
+            expected = name in fast and column.backend in self.multiplying
+            assert bool(changed) == expected, f"{name}: {changed} differ"
+            if column.backend != "cpu":
+                # An interpreted kernel does not promise bits, because its products are those of torch on the CPU.
+                continue
             # What the forward pass was given holds in backward.
             later = self.rounded(column, name, arguments, backward="highest")
             try:
-                torch.set_num_threads(3 if column.backend == "cpu" else threads)
+                torch.set_num_threads(3)
                 again = self.rounded(column, name, arguments)
             finally:
                 torch.set_num_threads(threads)
@@ -655,8 +665,11 @@ class MultipliedOperation(Operation):
         arguments = converted(self.large(), torch.float32, column.device)
         with torch.autocast(column.device, torch.bfloat16):
             found = self.outcome(self.on(column), arguments)
+        want = self.expected(arguments)
         for key, value in self.rounded(column, "medium", arguments).items():
-            assert_same_bits(found[key], value, name=key)
+            assert_norm_close(found[key], want[key], "medium", name=key)
+            if column.backend == "cpu":
+                assert_same_bits(found[key], value, name=key)
 
     test_autocast_is_medium.compiled_only = True
 

@@ -75,6 +75,7 @@ class TestDecoderInput(contract.MultipliedOperation, contract.SeededOperation, c
     cases = CASES
     smooth = ("negative", "dropout 0.3, d 2", "empty")
     typical = ("negative", "dropout 0.3, d 5", "more features than nodes", "dense layout")
+    conditioned = typical
     # The gradient of the weight is a product over all draws: of an infinite one with 0 it is NaN.
     drawn, fills = typical, ("huge",)
     refusals = REFUSALS

@@ -148,6 +148,7 @@ class TestFeatureLikelihood(contract.MultipliedOperation, contract.SummedOperati
         "mse, one node",
     )
     typical = ("bernoulli, binary", "mse, negative", "gaussian, a weight for each sample")
+    conditioned = typical
     drawn = (
         *typical,
         *(f"{name}, one sample" for name in LIKELIHOODS),

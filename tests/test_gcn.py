@@ -105,6 +105,7 @@ class TestGcn(contract.MultipliedOperation, contract.SeededOperation, contract.D
     cases = CASES
     smooth = ("path, tanh", "dropout 0.3", "dense layer with dropout, without bias", "one_node, none")
     typical = ("dropout 0.3", "hub, relu", "dense layer, tanh", "dropout, A before W", "dense layout")
+    conditioned = typical
     # The gradient of the weight is a product over all draws: of an infinite one with 0 it is NaN.
     drawn, fills = typical, ("huge",)
     refusals = REFUSALS

@@ -108,6 +108,7 @@ class TestLinkLikelihood(contract.MultipliedOperation, contract.SummedOperation,
     cases = CASES
     smooth = ("random", "random, drawn", "path, mean without loops", "one_node", "weight of a tensor")
     typical = ("random", "random, drawn", "hub, mean without loops")
+    conditioned = typical
     drawn = typical
     refusals = REFUSALS
 

@@ -127,6 +127,9 @@ class TestNoisyGcn(contract.MultipliedOperation, contract.SeededOperation):
     cases = CASES
     smooth = ("path, tanh", "noise of 9 with dropout", "dense layer with dropout", "noise of 0", "one_node, none")
     typical = ("sparse", "hub, relu", "dense layer, tanh", "noise of 0", "dense layout", "dense layout with dropout")
+    conditioned = ("sparse", "hub, relu", "dense layout", "dense layout, dense layer")
+    # Features by rows have no dense products, and those with the noise are exact.
+    multiplying = ()
     refusals = REFUSALS
 
     @staticmethod

@@ -23,6 +23,19 @@
 // that holds for all) and returns the one before.
 extern "C" int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
 
+// The products of torch's BLAS, null where it shows none. They compute in float32 whatever precision torch is set to,
+// which its own product looks up. The numbers of 64 bits serve a BLAS that reads 32 as well, as the lower half is
+// first.
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+extern "C" {
+void sgemm_(const char*, const char*, const int64_t*, const int64_t*, const int64_t*, const float*, const float*,
+            const int64_t*, const float*, const int64_t*, const float*, float*, const int64_t*) __attribute__((weak));
+void dgemm_(const char*, const char*, const int64_t*, const int64_t*, const int64_t*, const double*, const double*,
+            const int64_t*, const double*, const int64_t*, const double*, double*, const int64_t*)
+    __attribute__((weak));
+}
+#endif
+
 namespace seegera {
 
 // --- Single products -------------------------------------------------------------------------------------------------
@@ -182,6 +195,44 @@ inline bool multiply_rounded(const Matrix<float>& out, const Matrix<const float>
     return true;
 }
 
+// One side of a product, as BLAS takes it: by columns, where a matrix by rows is its transpose.
+template <typename T>
+struct BlasSide {
+    const T* data;
+    char order;
+    int64_t stride;
+
+    explicit BlasSide(const Matrix<const T>& m)
+        : data(m.data),
+          order(m.column_stride == 1 ? 'N' : 'T'),
+          stride(std::max({int64_t{1}, m.column_stride == 1 ? m.columns : m.rows,
+                           m.column_stride == 1 ? m.row_stride : m.column_stride})) {}
+};
+
+// Whether the product was computed: torch's BLAS can be called.
+template <typename T>
+bool multiply_by_blas(const Matrix<T>& out, const Matrix<const T>& left, const Matrix<const T>& right, double beta,
+                      double alpha) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const BlasSide<T> a(left), b(right);
+    const T alpha_t = static_cast<T>(alpha), beta_t = static_cast<T>(beta);
+    const int64_t stride = std::max(out.row_stride, std::max<int64_t>(1, out.columns));
+    // out^T = right^T left^T
+    if constexpr (sizeof(T) == sizeof(float)) {
+        if (sgemm_ != nullptr) {
+            sgemm_(&b.order, &a.order, &out.columns, &out.rows, &left.columns, &alpha_t, b.data, &b.stride, a.data,
+                   &a.stride, &beta_t, out.data, &stride);
+            return true;
+        }
+    } else if (dgemm_ != nullptr) {
+        dgemm_(&b.order, &a.order, &out.columns, &out.rows, &left.columns, &alpha_t, b.data, &b.stride, a.data,
+               &a.stride, &beta_t, out.data, &stride);
+        return true;
+    }
+#endif
+    return false;
+}
+
 // out = beta out + alpha left @ right; out is not read where beta is 0.
 template <typename T>
 void multiply(const Matrix<T>& out, const Matrix<const T>& left, const Matrix<const T>& right, double beta = 0,
@@ -190,6 +241,9 @@ void multiply(const Matrix<T>& out, const Matrix<const T>& left, const Matrix<co
         if (multiply_rounded(out, left, right, beta, alpha)) {
             return;
         }
+    }
+    if (multiply_by_blas(out, left, right, beta, alpha)) {
+        return;
     }
     const torch::stable::Tensor to = as_tensor(out), a = as_tensor(left), b = as_tensor(right);
     if (beta == 0 && alpha == 1) {
