@@ -189,13 +189,42 @@ def bfloat16_products() -> str | None:
     return _told_by_library("seegera_bfloat16")
 
 
-def _told_by_library(function_name: str) -> str | None:
+def release_memory() -> None:
+    """Gives back to the system the memory that the CPU kernels keep for their next results.
+
+    They keep no more than they once had in use at a time. It is given back by itself when a training ends, and when a
+    model is deleted.
+    """
+    library = _native()
+    if library is not None:
+        library.seegera_release_memory()
+
+
+def kept_memory() -> int:
+    """Bytes that the CPU kernels keep for their next results."""
+    library = _native()
+    if library is None:
+        return 0
+    library.seegera_kept_memory.restype = ctypes.c_int64
+    return library.seegera_kept_memory()
+
+
+def _told_by_library(name: str) -> str | None:
+    library = _native()
+    if library is None:
+        return None
+    function = getattr(library, name)
+    function.restype = ctypes.c_char_p
+    return function().decode()
+
+
+@functools.lru_cache
+def _native() -> ctypes.CDLL | None:
+    """The CPU library; None: it was not built, or does not load."""
     path = _library("_C")
     if path is None or (CPU.missing is not None and "does not load" in CPU.missing):
         return None
-    function = getattr(ctypes.CDLL(str(path)), function_name)
-    function.restype = ctypes.c_char_p
-    return function().decode()
+    return ctypes.CDLL(str(path))
 
 
 def info() -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from . import backends
 from .batches import Source, WholeGraph
 from .capture import recorded_on
 from .checkpoint import Checkpoint, fingerprint
@@ -187,6 +188,7 @@ def train(
         check_processes(source, processes)
     run = _Run(model, config, source, processes)
     with ExitStack() as stack:
+        stack.callback(backends.release_memory)
         lock = course = None
         with processes.together():
             # The checkpoint belongs to this run until its end, so that two runs don't write one file.

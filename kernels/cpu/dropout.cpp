@@ -56,6 +56,7 @@ template void dropout_lines(const Dropout<double>&, int64_t, int64_t);
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include "common/memory.h"
 #include "common/parallel.h"
 
 namespace seegera {
@@ -89,7 +90,7 @@ void drop(const Tensor& values, int64_t threshold, double scale, const Tensor& s
 Tensor dropout(const Tensor& values, int64_t threshold, double scale, const Tensor& seed) {
     const bool contiguous_lines = values.size(2) <= 1 || values.stride(2) == 1;
     const Tensor lines = contiguous_lines ? values : torch::stable::contiguous(values);
-    Tensor out = torch::stable::new_empty(values, {values.size(0), values.size(1), values.size(2)});
+    Tensor out = new_tensor(values, {values.size(0), values.size(1), values.size(2)});
     if (values.scalar_type() == torch::headeronly::ScalarType::Double) {
         drop<double>(lines, threshold, scale, seed, out);
     } else {

@@ -43,8 +43,7 @@ std::tuple<Tensor, Tensor> run(const Tensor& z, const Tensor& rowptr, const Tens
     p.col = col.const_data_ptr<int64_t>();
     p.link_weight = pos_weight;
     p.self_weight = self_loops ? pos_weight : 0.0;
-    Tensor gradient = torch::stable::new_empty(z, {p.samples, with_gradient ? p.nodes : 0, p.width});
-    expect_large(gradient);
+    Tensor gradient = new_tensor(z, {p.samples, with_gradient ? p.nodes : 0, p.width});
     p.gradient = with_gradient ? gradient.mutable_data_ptr<T>() : nullptr;
 
     std::vector<double> values(p.samples);

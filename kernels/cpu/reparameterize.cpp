@@ -120,6 +120,7 @@ template void sample_backward_rows(const Reparameterize<double>&, int64_t, int64
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include "common/memory.h"
 #include "common/parallel.h"
 
 namespace seegera {
@@ -160,7 +161,7 @@ void run(bool backward, const Tensor& values, const Tensor& log_var, const Tenso
 
 Tensor choose_type(bool backward, const Tensor& values, const Tensor& log_var, const Tensor& seed) {
     const Tensor& like = backward ? log_var : values;
-    Tensor out = torch::stable::new_empty(like, {like.size(0), like.size(1), like.size(2)});
+    Tensor out = new_tensor(like, {like.size(0), like.size(1), like.size(2)});
     const Tensor lines = with_contiguous_lines(values), log_var_lines = with_contiguous_lines(log_var);
     if (values.scalar_type() == ScalarType::Double) {
         run<double>(backward, lines, log_var_lines, seed, out);

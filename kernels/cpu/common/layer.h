@@ -68,13 +68,6 @@ SEEGERA_FOR_EACH_ISA(
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// Work buffers and results of an operator, of the kind of its arguments.
-inline Tensor new_tensor(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef size) {
-    Tensor tensor = torch::stable::new_empty(like, size);
-    expect_large(tensor);
-    return tensor;
-}
-
 // A contiguous tensor [n, S, d] as n S lines, or a matrix as it is.
 template <typename T>
 Matrix<const T> as_lines(const Tensor& tensor) {

@@ -1,11 +1,7 @@
-// Memory of large results, for the registration half of a kernel file.
+// Memory of results, for the registration half of a kernel file.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 #include <cstdint>
 
@@ -13,21 +9,12 @@
 
 namespace seegera {
 
-// Asks for huge pages under a large tensor that nothing has been written to yet. The first touch of fresh memory costs
-// a fault per page: with pages of 4 kB that takes several times as long as writing the results. Only a request: where
-// the system has none to give, nothing changes.
-inline void expect_large(torch::stable::Tensor& tensor) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    constexpr uintptr_t page = uintptr_t{1} << 21;
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(tensor.mutable_data_ptr());
-    const uintptr_t end = begin + tensor.numel() * tensor.element_size();
-    const uintptr_t first = (begin + page - 1) / page * page;
-    const uintptr_t last = end / page * page;
-    if (last > first) {
-        madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-    }
-#endif
-}
+// A tensor of the kind of `like`, on the CPU, that nothing has been written to yet.
+//
+// The memory of a large one comes from pages that earlier ones have left, where some are as large as it. The first
+// touch of fresh memory costs a fault per page, as much time as writing the numbers, and a step needs the same sizes as
+// the one before. What is kept and what is in use are at most one and a half times what was in use at a time before.
+torch::stable::Tensor new_tensor(const torch::stable::Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef size);
 
 inline bool is_double(const torch::stable::Tensor& tensor) {
     return tensor.scalar_type() == torch::headeronly::ScalarType::Double;

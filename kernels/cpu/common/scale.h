@@ -42,8 +42,7 @@ torch::stable::Tensor scaled_samples(const torch::stable::Tensor& gradient, bool
     constexpr int64_t task_size = int64_t{1} << 16;
     const int64_t rows = gradient.size(by_sample ? 1 : 0), samples = gradient.size(by_sample ? 0 : 1);
     const int64_t width = gradient.size(2);
-    torch::stable::Tensor out = torch::stable::new_empty(gradient, {rows, samples, width});
-    expect_large(out);
+    torch::stable::Tensor out = new_tensor(gradient, {rows, samples, width});
     const ScaleSamples<T> p{gradient.const_data_ptr<T>(),
                             by_sample ? width : samples * width,
                             by_sample ? rows * width : width,
