@@ -9,6 +9,7 @@ from typing import Any
 # Okabe and Ito's blue and vermilion, which colour-blind readers can tell apart.
 BLUE, ORANGE = "#0072B2", "#D55E00"
 FASTER, FLOOR = "times faster than ", "times its floor"
+THAN_HIGHEST = ": times faster than highest"
 
 Row = dict[str, Any]
 
@@ -21,6 +22,7 @@ def draw(content: dict[str, Any], folder: Path) -> dict[str, str]:
     """
     kinds: dict[str, tuple[str, list[Row], Callable[[list[Row]], Any]]] = {
         "A training step, times faster than plain PyTorch": ("speed.png", steps(content), draw_speed),
+        "Work at each precision, times faster than at highest": ("precision.png", by_precision(content), draw_precision),
         "Times over their floors": ("floors.png", over_floors(content), draw_floors),
         "Time and memory of a step over the number of nodes": ("growth.png", by_nodes(content), draw_growth),
     }
@@ -42,6 +44,10 @@ def measured(content: dict[str, Any]) -> list[tuple[str, Row]]:
 def steps(content: dict[str, Any]) -> list[Row]:
     rows = [row for _, row in measured(content)]
     return [row for row in rows if row["work"].startswith("step, ") and row["figure"].startswith(FASTER)]
+
+
+def by_precision(content: dict[str, Any]) -> list[Row]:
+    return [row for _, row in measured(content) if row["figure"].endswith(THAN_HIGHEST)]
 
 
 def over_floors(content: dict[str, Any]) -> list[Row]:
@@ -79,6 +85,15 @@ def draw_speed(rows: list[Row]) -> Any:
     names = [f"{row['work'].removeprefix('step, ')}, against {row['figure'].removeprefix(FASTER)}" for row in rows]
     figure, axes = draw_bars(names, rows)
     axes.set_xlabel("a training step: times faster than plain PyTorch")
+    return figure
+
+
+def draw_precision(rows: list[Row]) -> Any:
+    names = [
+        f"{row['work'].removeprefix('precision: ')}, {row['figure'].removesuffix(THAN_HIGHEST)}" for row in rows
+    ]
+    figure, axes = draw_bars(names, rows)
+    axes.set_xlabel("times faster than at highest")
     return figure
 
 
