@@ -16,6 +16,7 @@ namespace SEEGERA_ISA {
 template <typename T>
 void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* deviations, int64_t stride,
                   double* scratch, double* values, T* weights) {
+    using Wide = Vector<double, kVectorBytes>;
     const int64_t components = p.extra + 1;
     double* normalisers = scratch;
     double* densities = scratch + p.variances;
@@ -31,8 +32,11 @@ void mixture_rows(const Mixture<T>& p, int64_t row_begin, int64_t row_end, T* de
             }
             const double subtracted = highest == -__builtin_inf() ? 0 : highest;
             double sum = 0;
+            for (int64_t k = 0; k < components; k += kLanes<Wide>) {
+                const int64_t count = components - k < kLanes<Wide> ? components - k : kLanes<Wide>;
+                store_part(terms + k, exp(load_part<Wide>(terms + k, count) - subtracted), count);
+            }
             for (int64_t k = 0; k < components; ++k) {
-                terms[k] = exp(terms[k] - subtracted);
                 sum += terms[k];
             }
             for (int64_t k = 0; k < components; ++k) {

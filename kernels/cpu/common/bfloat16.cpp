@@ -1,9 +1,9 @@
 // Products in bfloat16: the kernel for AVX512-BF16, rounding for MKL's, and which of the two is used.
 //
-// The kernel: VDPBF16PS adds the products of two pairs of bfloat16 to each float32 of a vector. A group of 8 rows and 48
-// columns of the result stays in 24 registers while the depth is passed; per pair of the depth these take 3 loads of the
-// right side and 8 broadcasts of the left one. Both sides are rounded and put in order before, in blocks that stay in
-// the caches.
+// The kernel: VDPBF16PS adds the products of two pairs of bfloat16 to each float32 of a vector. A group of 8 rows and
+// 48 columns of the result stays in 24 registers while the depth is passed; per pair of the depth these take 3 loads of
+// the right side and 8 broadcasts of the left one. Both sides are rounded and put in order before, in blocks that stay
+// in the caches.
 //
 // Floor: rows depth columns / 32 cycles on a processor with one 512-bit VDPBF16PS a cycle, twice the rate of float32.
 // Measured on an AMD EPYC of the fourth generation: 1.05 to 1.25 times it.

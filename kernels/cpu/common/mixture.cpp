@@ -14,15 +14,6 @@ inline int64_t component_draw(int64_t extra, int64_t j, int64_t k) { return k < 
 // Loads a whole vector, or a part of one at the end of a row.
 #define SEEGERA_LOAD(pointer) (count == lanes ? load<V>(pointer) : load_part<V>(pointer, count))
 
-// Prefetches a line of the next row: a row has many lines, which are too short for the processor to recognize the
-// pattern.
-template <typename T>
-inline void fetch(const T* line, int64_t width) {
-    for (int64_t i = 0; i < width; i += kLineBytes / static_cast<int64_t>(sizeof(T))) {
-        __builtin_prefetch(line + i);
-    }
-}
-
 // deviations [V, d rounded up to whole vectors] = 1 / sigma, zeros behind the end; normalisers [V] = sum over d of
 // log_var + log(2 pi).
 template <typename T>
@@ -31,7 +22,6 @@ inline void row_deviations(const Mixture<T>& p, int64_t row, T* deviations, int6
     constexpr int64_t lanes = kLanes<V>;
     for (int64_t draw = 0; draw < p.variances; ++draw) {
         const T* log_var = p.log_var + (row * p.variances + draw) * p.width;
-        fetch(log_var + p.variances * p.width, p.width);
         V sum{};
         for (int64_t i = 0; i < p.width; i += lanes) {
             const int64_t count = p.width - i < lanes ? p.width - i : lanes;
@@ -82,7 +72,6 @@ void row_densities(const Mixture<T>& p, int64_t row, T* deviations, int64_t stri
     const int64_t draws = p.extra + p.samples;
     for (int64_t j = 0; j < p.samples; ++j) {
         const T* z = p.z + (row * p.samples + j) * p.width;
-        fetch(z + p.samples * p.width, p.width);
         int64_t count;
         for (int64_t begin = 0; begin <= p.extra; begin += count) {
             const int64_t left = p.extra + 1 - begin;
@@ -92,9 +81,6 @@ void row_densities(const Mixture<T>& p, int64_t row, T* deviations, int64_t stri
                 const int64_t draw = component_draw(p.extra, j, begin + c);
                 mean[c] = p.means + (row * draws + draw) * p.width;
                 deviation[c] = deviations + (p.variances == 1 ? 0 : draw) * stride;
-                if (j == 0 || draw >= p.extra) {
-                    fetch(mean[c] + draws * p.width, p.width);
-                }
             }
             double* of_sample = densities + j * (p.extra + 1) + begin;
             switch (count) {
@@ -124,26 +110,32 @@ void row_densities(const Mixture<T>& p, int64_t row, T* deviations, int64_t stri
     }
 }
 
+// What it captures stays in registers only where it is inlined.
+#define SEEGERA_INLINE __attribute__((always_inline))
+
 // Gradients of sum_jk weights[j, k] densities[j, k] in the columns [i, i + kMixtureBlock vectors) of one row, fewer
-// where they end. scratch: [J, kMixtureBlock vectors].
-template <bool Whole, typename T>
+// where they end. Samples: their number, where it is so small that the samples and their gradients stay in registers;
+// 0: as many as there are, with the gradients in scratch, [J, kMixtureBlock vectors].
+template <int Samples, bool Whole, typename T>
 inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int64_t row, const T* weights, int64_t i,
                            T* scratch) {
     using V = Vector<T, kVectorBytes>;
     constexpr int64_t lanes = kLanes<V>;
-    const int64_t draws = p.extra + p.samples;
+    constexpr int in_registers = Samples > 0 ? Samples : 1;
+    const int64_t samples = Samples > 0 ? Samples : p.samples;
+    const int64_t draws = p.extra + samples;
     const int64_t components = p.extra + 1;
-    const T* z = p.z + row * p.samples * p.width + i;
+    const T* z = p.z + row * samples * p.width + i;
     const T* means = p.means + row * draws * p.width + i;
     const T* log_var = p.log_var + row * p.variances * p.width + i;
-    const auto part = [&](int64_t v) {
+    const auto part = [&](int64_t v) SEEGERA_INLINE {
         const int64_t left = p.width - i - v * lanes;
         return left < 0 ? int64_t{0} : left < lanes ? left : lanes;
     };
-    const auto read = [&](const T* from, int64_t v) {
+    const auto read = [&](const T* from, int64_t v) SEEGERA_INLINE {
         return Whole ? load<V>(from + v * lanes) : part(v) ? load_part<V>(from + v * lanes, part(v)) : V{};
     };
-    const auto write = [&](T* to, int64_t v, const V& value) {
+    const auto write = [&](T* to, int64_t v, const V& value) SEEGERA_INLINE {
         if (Whole && g.streamed) {
             stream(to + v * lanes, value);
         } else if (Whole) {
@@ -152,80 +144,130 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             store_part<V>(to + v * lanes, value, part(v));
         }
     };
-    for (int64_t j = 0; j < p.samples; ++j) {
-        fetch(z + (p.samples + j) * p.width, kMixtureBlock * lanes);
-        for (int64_t v = 0; v < kMixtureBlock; ++v) {
-            store(scratch + (j * kMixtureBlock + v) * lanes, V{});
+    V sample[in_registers][kMixtureBlock], of_sample[in_registers][kMixtureBlock];
+    if constexpr (Samples > 0) {
+        for (int j = 0; j < Samples; ++j) {
+            for (int v = 0; v < kMixtureBlock; ++v) {
+                sample[j][v] = read(z + j * p.width, v);
+                of_sample[j][v] = V{};
+            }
+        }
+    } else {
+        for (int64_t at = 0; at < samples * kMixtureBlock; ++at) {
+            store(scratch + at * lanes, V{});
         }
     }
     // With one variance, the sums over draws are multiplied by 1 / sigma instead of their terms.
     const bool one_variance = p.variances == 1;
-    V deviation[kMixtureBlock] = {}, shared[kMixtureBlock] = {};
-    for (int64_t draw = 0; draw < draws; ++draw) {
-        if (draw == 0 || p.variances > 1) {
-            for (int v = 0; v < kMixtureBlock; ++v) {
+    V deviation[kMixtureBlock] = {}, shared[kMixtureBlock] = {}, mean[kMixtureBlock], sum[kMixtureBlock];
+    T total = 0;
+    const auto begin_draw = [&](int64_t draw) SEEGERA_INLINE {
+        for (int v = 0; v < kMixtureBlock; ++v) {
+            if (draw == 0 || !one_variance) {
                 deviation[v] = inverse_deviation(bounded_log_var(read(log_var + draw * p.width, v)));
                 shared[v] = V{};
             }
-        }
-        // An extra draw is a component of every sample, draw K + j of sample j alone.
-        const bool single = draw >= p.extra;
-        const int64_t begin = single ? draw - p.extra : 0;
-        const int64_t end = single ? begin + 1 : p.samples;
-        const int64_t k = single ? p.extra : draw;
-        V mean[kMixtureBlock], sum[kMixtureBlock];
-        T total = 0;
-        fetch(means + (draws + draw) * p.width, kMixtureBlock * lanes);
-        for (int v = 0; v < kMixtureBlock; ++v) {
             mean[v] = read(means + draw * p.width, v);
             sum[v] = V{};
         }
-        for (int64_t j = begin; j < end; ++j) {
-            const T weight = weights[j * components + k];
-            // Where it is 0 the difference may be infinite or NaN.
-            if (weight == 0) {
-                continue;
-            }
-            total += weight;
-            for (int v = 0; v < kMixtureBlock; ++v) {
-                const V difference = (read(z + j * p.width, v) - mean[v]) * deviation[v];
-                const V pull = weight * difference;
+        total = 0;
+    };
+    const auto add = [&](auto j, int64_t k) SEEGERA_INLINE {
+        const T weight = weights[j * components + k];
+        // Where it is 0 the difference may be infinite or NaN.
+        if (weight == 0) {
+            return;
+        }
+        total += weight;
+        for (int v = 0; v < kMixtureBlock; ++v) {
+            const V from = Samples > 0 ? sample[Samples > 0 ? j : 0][v] : read(z + j * p.width, v);
+            const V difference = (from - mean[v]) * deviation[v];
+            const V pull = weight * difference;
+            sum[v] += pull;
+            shared[v] += pull * difference;
+            const V moved = one_variance ? pull : pull * deviation[v];
+            if constexpr (Samples > 0) {
+                of_sample[j][v] -= moved;
+            } else {
                 T* target = scratch + (j * kMixtureBlock + v) * lanes;
-                sum[v] += pull;
-                shared[v] += pull * difference;
-                store(target, load<V>(target) - (one_variance ? pull : pull * deviation[v]));
+                store(target, load<V>(target) - moved);
             }
         }
+    };
+    const auto end_draw = [&](int64_t draw) SEEGERA_INLINE {
         for (int v = 0; v < kMixtureBlock; ++v) {
             shared[v] -= total;
             write(g.means + (row * draws + draw) * p.width + i, v, weighted(sum[v], deviation[v]));
-            if (p.variances > 1 || draw + 1 == draws) {
-                const int64_t variance = p.variances > 1 ? draw : 0;
+            if (!one_variance || draw + 1 == draws) {
+                const int64_t variance = one_variance ? 0 : draw;
                 const V slope = keep<V>(in_range(read(log_var + variance * p.width, v)), shared[v]);
                 write(g.log_var + (row * p.variances + variance) * p.width + i, v, slope * T(0.5));
             }
         }
-    }
-    for (int64_t j = 0; j < p.samples; ++j) {
-        for (int v = 0; v < kMixtureBlock; ++v) {
-            const V sum = load<V>(scratch + (j * kMixtureBlock + v) * lanes);
-            write(g.z + (row * p.samples + j) * p.width + i, v, one_variance ? weighted(sum, deviation[v]) : sum);
+    };
+    const auto each_sample = [&](const auto& use) SEEGERA_INLINE {
+        if constexpr (Samples > 0) {
+#pragma GCC unroll 8
+            for (int j = 0; j < Samples; ++j) {
+                use(j);
+            }
+        } else {
+            for (int64_t j = 0; j < samples; ++j) {
+                use(j);
+            }
         }
+    };
+    // An extra draw is a component of every sample, draw K + j of sample j alone.
+    for (int64_t draw = 0; draw < p.extra; ++draw) {
+        begin_draw(draw);
+        each_sample([&](auto j) SEEGERA_INLINE { add(j, draw); });
+        end_draw(draw);
+    }
+    each_sample([&](auto j) SEEGERA_INLINE {
+        begin_draw(p.extra + j);
+        add(j, p.extra);
+        end_draw(p.extra + j);
+    });
+    each_sample([&](auto j) SEEGERA_INLINE {
+        for (int v = 0; v < kMixtureBlock; ++v) {
+            const V found =
+                Samples > 0 ? of_sample[Samples > 0 ? j : 0][v] : load<V>(scratch + (j * kMixtureBlock + v) * lanes);
+            write(g.z + (row * samples + j) * p.width + i, v, one_variance ? weighted(found, deviation[v]) : found);
+        }
+    });
+}
+
+template <int Samples, typename T>
+void row_gradient_of(const Mixture<T>& p, const MixtureGradient<T>& g, int64_t row, const T* weights, T* scratch) {
+    constexpr int64_t step = kMixtureBlock * kVectorBytes / sizeof(T);
+    int64_t i = 0;
+    for (; i + step <= p.width; i += step) {
+        block_gradient<Samples, true>(p, g, row, weights, i, scratch);
+    }
+    if (i < p.width) {
+        block_gradient<Samples, false>(p, g, row, weights, i, scratch);
     }
 }
 
 template <typename T>
 void row_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int64_t row, const T* weights, T* scratch) {
-    constexpr int64_t step = kMixtureBlock * kVectorBytes / sizeof(T);
-    int64_t i = 0;
-    for (; i + step <= p.width; i += step) {
-        block_gradient<true>(p, g, row, weights, i, scratch);
-    }
-    if (i < p.width) {
-        block_gradient<false>(p, g, row, weights, i, scratch);
+    switch (p.samples) {
+        case 1:
+            return row_gradient_of<1>(p, g, row, weights, scratch);
+        case 2:
+            return row_gradient_of<2>(p, g, row, weights, scratch);
+        case 3:
+            return row_gradient_of<3>(p, g, row, weights, scratch);
+        case 4:
+            return row_gradient_of<4>(p, g, row, weights, scratch);
+        case 5:
+            return row_gradient_of<5>(p, g, row, weights, scratch);
+        default:
+            return row_gradient_of<0>(p, g, row, weights, scratch);
     }
 }
 
+#undef SEEGERA_INLINE
 #undef SEEGERA_LOAD
 
 #define SEEGERA_INSTANTIATE(T)                                                              \

@@ -34,7 +34,7 @@ struct MixtureGradient {
 // The gradient is computed for blocks of so many vectors of columns: sums stay in registers and in a few lines of
 // scratch. The lines of the draws may lie a power of two apart and then compete for the same sets of a cache, so only a
 // part of each is read at a time.
-constexpr int kMixtureBlock = 4;
+constexpr int kMixtureBlock = 2;
 
 }  // namespace seegera
 
