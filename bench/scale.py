@@ -304,20 +304,19 @@ def unseen_pairs(graph: sf.Graph, model: BlockModel, count: int) -> tuple[np.nda
     return pairs[fresh], linked[fresh]
 
 
-def accuracy(record: Record, conditions: Conditions) -> None:
+def accuracy(record: Record, conditions: Conditions, data: str, parts: int, per_batch: int) -> None:
     """Batches against the whole graph, the same number of epochs."""
     sizes = conditions.sizes
-    for data, parts, per_batch in (("photo", 32, 4), ("cs", 32, 4)):
-        name = f"{data}, {sizes.accuracy_epochs} epochs, {sizes.accuracy_seeds} seeds"
-        found: dict[str, list[dict[str, float]]] = {"whole": [], "batches": []}
-        for seed in range(sizes.accuracy_seeds):
-            found["whole"].append(run(trained_alone, data, sizes.accuracy_epochs, seed, 0, 0))
-            found["batches"].append(run(trained_alone, data, sizes.accuracy_epochs, seed, parts, per_batch))
-        compare(record, name, found)
-        difference = statistics.fmean(
-            100 * (whole["auc"] - part["auc"]) for whole, part in zip(found["whole"], found["batches"], strict=True)
-        )
-        record.at_most(name, "points of AUC that batches lose, mean", difference, 0.5)
+    name = f"{data}, {sizes.accuracy_epochs} epochs, {sizes.accuracy_seeds} seeds, {per_batch} of {parts} parts"
+    found: dict[str, list[dict[str, float]]] = {"whole": [], "batches": []}
+    for seed in range(sizes.accuracy_seeds):
+        found["whole"].append(run(trained_alone, data, sizes.accuracy_epochs, seed, 0, 0))
+        found["batches"].append(run(trained_alone, data, sizes.accuracy_epochs, seed, parts, per_batch))
+    compare(record, name, found)
+    difference = statistics.fmean(
+        100 * (whole["auc"] - part["auc"]) for whole, part in zip(found["whole"], found["batches"], strict=True)
+    )
+    record.at_most(name, "points of AUC that batches lose, mean", difference, 0.5)
 
 
 def physics(record: Record, conditions: Conditions) -> None:
@@ -363,7 +362,9 @@ SECTIONS = {
     "build": build,
     "batches": batches,
     "files": files,
-    "accuracy": accuracy,
+    # Few large parts of Photo hide most links between parts, and a model learns from them that there are none.
+    "accuracy, photo": partial(accuracy, data="photo", parts=128, per_batch=16),
+    "accuracy, cs": partial(accuracy, data="cs", parts=32, per_batch=4),
     "physics": physics,
     "processes": two_processes,
     "ranks on paper": on_paper,
