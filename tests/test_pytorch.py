@@ -96,6 +96,21 @@ def test_autocast(backend, dtype):
         assert_all_same({name: parameter.grad for name, parameter in made.named_parameters()}, want)
 
 
+@pytest.mark.parametrize("backend", KERNELS)
+def test_float32_matmul_precision(backend):
+    """`torch.set_float32_matmul_precision`: holds for the operations, forward and backward"""
+    with sf.use_backend(backend):
+        made = model()
+        plain = gradients(made)
+        with precision.at("medium"):
+            rounded = gradients(made)
+        names = [name for name, value in plain.items() if not torch.equal(value, rounded[name])]
+        fast = precision.fast(backend, torch.device("cpu"))
+        assert bool(names) == ("medium" in fast), names
+        for name, value in plain.items():
+            assert (rounded[name] - value).norm() <= 0.1 * value.norm() + 1e-6, name
+
+
 def test_grad_scaler():
     """`torch.amp.GradScaler`: works"""
     made = model()
