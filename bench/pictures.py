@@ -22,7 +22,11 @@ def draw(content: dict[str, Any], folder: Path) -> dict[str, str]:
     """
     kinds: dict[str, tuple[str, list[Row], Callable[[list[Row]], Any]]] = {
         "A training step, times faster than plain PyTorch": ("speed.png", steps(content), draw_speed),
-        "Work at each precision, times faster than at highest": ("precision.png", by_precision(content), draw_precision),
+        "Work at each precision, times faster than at highest": (
+            "precision.png",
+            by_precision(content),
+            draw_precision,
+        ),
         "Times over their floors": ("floors.png", over_floors(content), draw_floors),
         "Time and memory of a step over the number of nodes": ("growth.png", by_nodes(content), draw_growth),
     }
@@ -37,8 +41,15 @@ def draw(content: dict[str, Any], folder: Path) -> dict[str, str]:
 
 def measured(content: dict[str, Any]) -> list[tuple[str, Row]]:
     """The section and the row of each figure that is a number."""
-    sections = content["sections"].items()
-    return [(name, row) for name, found in sections for row in found.get("rows", ()) if row["value"] is not None]
+    found, barred = [], set()
+    for name, section in content["sections"].items():
+        for row in section.get("rows", ()):
+            figure = row["work"], row["figure"]
+            # A figure with two bars has a row for each, and is drawn once, with the first.
+            if row["value"] is not None and not ("bar" in row and figure in barred):
+                found.append((name, row))
+                barred |= {figure} if "bar" in row else set()
+    return found
 
 
 def steps(content: dict[str, Any]) -> list[Row]:
@@ -89,9 +100,7 @@ def draw_speed(rows: list[Row]) -> Any:
 
 
 def draw_precision(rows: list[Row]) -> Any:
-    names = [
-        f"{row['work'].removeprefix('precision: ')}, {row['figure'].removesuffix(THAN_HIGHEST)}" for row in rows
-    ]
+    names = [f"{row['work'].removeprefix('precision: ')}, {row['figure'].removesuffix(THAN_HIGHEST)}" for row in rows]
     figure, axes = draw_bars(names, rows)
     axes.set_xlabel("times faster than at highest")
     return figure

@@ -49,7 +49,9 @@ def ratios(record: Record, work: str, seconds: dict[str, float], bars: dict[str,
         if level not in precision.fast("cpu", CPU):
             record.note(f"{work}: {level} is computed as highest here")
         elif level in bars:
-            record.at_least(work, f"{level}: times faster than highest", seconds["highest"] / seconds[level], bars[level])
+            record.at_least(
+                work, f"{level}: times faster than highest", seconds["highest"] / seconds[level], bars[level]
+            )
         else:
             record.row(work, f"{level}: times faster than highest", seconds["highest"] / seconds[level])
 
@@ -60,7 +62,9 @@ def precisions(record: Record) -> None:
     calls = {"step, cora": Step("seegera_fast", graph, config), "sparse": Step("sparse", graph, config)}
     seconds = at_each(calls, rounds=5)
     ours = {level: seconds["step, cora", level] for level in precision.PRECISIONS}
-    ratios(record, "precision: step, cora", ours, {"high": 1.4, "medium": 2.2} if has_amx() else {"high": 1, "medium": 1})
+    ratios(
+        record, "precision: step, cora", ours, {"high": 1.4, "medium": 2.2} if has_amx() else {"high": 1, "medium": 1}
+    )
     for level in precision.PRECISIONS:
         record.row("precision: step, cora", f"s, sparse at {level}", seconds["sparse", level])
     record.at_least(

@@ -29,7 +29,7 @@ def without_autocast(function: Callable[Given, Value]) -> Callable[Given, Value]
         if torch._C._is_any_autocast_enabled():
             for device in DEVICES:
                 if torch.is_autocast_enabled(device):
-                    with torch.autocast(device, enabled=False), precision.of_autocast():
+                    with torch.autocast(device, enabled=False), precision.of_autocast(device):
                         return run(*map(_single, given), **{name: _single(value) for name, value in named.items()})
         return function(*given, **named)
 

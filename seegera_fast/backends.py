@@ -10,6 +10,7 @@ import os
 import pathlib
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -106,6 +107,8 @@ class Backend:
         except OSError as error:
             # The message of torch's error leaves out what the loader said; its cause has it.
             return f"{path.name} does not load: {error.__cause__ or error}"
+        if stem == "_C" and not all(hasattr(ctypes.CDLL(str(path)), name) for name in TOLD):
+            return f"the {self.name} library is an older build"
         without = [name for name in self.operators if not self._has_kernel(name)]
         if without:
             return f"the {self.name} library has no kernel for {', '.join(without)}: it is an older build"
@@ -159,6 +162,9 @@ AUTOMATIC = tuple(backend for backend in BACKENDS if not (backend is TRITON and 
 # The backends that users can name.
 NAMED = {backend.name: backend for backend in (CPU, CUDA, TRITON, REFERENCE)}
 
+# Functions of the CPU library that Python calls.
+TOLD = ("seegera_isa", "seegera_bfloat16", "seegera_release_memory", "seegera_kept_memory")
+
 _loaded = False
 _warned = False
 
@@ -198,6 +204,19 @@ def release_memory() -> None:
     library = _native()
     if library is not None:
         library.seegera_release_memory()
+
+
+class Lease:
+    """Belongs to something that large results are made with, such as a model; their memory is given back after it."""
+
+    def __init__(self) -> None:
+        weakref.finalize(self, release_memory).atexit = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Lease:
+        return Lease()
+
+    def __reduce__(self) -> tuple[type[Lease], tuple[()]]:
+        return Lease, ()
 
 
 def kept_memory() -> int:

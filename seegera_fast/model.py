@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import pathlib
-import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -14,7 +13,8 @@ from typing import IO, Any
 import torch
 from torch import nn
 
-from . import backends, checks, matching, model_file, ops
+from . import checks, matching, model_file, ops
+from .backends import Lease
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
 from .convert import FLOATING
@@ -118,7 +118,7 @@ class SeeGera(Prediction, nn.Module):
             setattr(self, entry.name, getattr(header, entry.name))
         self._graph: Graph | None = None
         self._steps = 0
-        weakref.finalize(self, backends.release_memory)
+        self._lease = Lease()
 
     def _build(self, start: torch.Generator | None) -> None:
         """Makes the layers. Without a generator, their weights have no values yet."""

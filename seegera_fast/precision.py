@@ -27,7 +27,7 @@ def current(backend: backends.Backend, device: torch.device) -> int:
 
     A precision that the device does not compute faster than float32 counts as "highest".
     """
-    return _current(backend.name, str(device), getattr(_local, "autocast", False))
+    return _current(backend.name, str(device), getattr(_local, device.type, False))
 
 
 # torch.compile can't look at settings: a compiled function keeps those that it was compiled with.
@@ -43,7 +43,7 @@ def asked(device_type: str) -> str:
     That of torch.autocast, "medium", comes first, then ``torch.backends.mkldnn.matmul.fp32_precision`` (on a GPU that
     of ``torch.backends.cuda``), then ``torch.get_float32_matmul_precision()``.
     """
-    return "medium" if getattr(_local, "autocast", False) else _setting(device_type)
+    return "medium" if getattr(_local, device_type, False) else _setting(device_type)
 
 
 def _setting(device_type: str) -> str:
@@ -86,8 +86,10 @@ def backend_of(device: torch.device) -> backends.Backend:
 
 
 def in_use(device: torch.device) -> str:
-    """The precision that operations have on a device now."""
-    return PRECISIONS[current(backend_of(device), device)]
+    """The precision that operations on float32 have on a device now."""
+    backend = backend_of(device)
+    # The reference multiplies as PyTorch does.
+    return asked(device.type) if backend is backends.REFERENCE else PRECISIONS[current(backend, device)]
 
 
 @contextmanager
@@ -96,33 +98,42 @@ def at(name: str | None) -> Iterator[None]:
     if name is None:
         yield
         return
-    before = torch.get_float32_matmul_precision()
+    libraries = torch.backends.mkldnn, torch.backends.cuda
+    own = [library.matmul.fp32_precision for library in libraries]
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # PyTorch does not answer where only some of its newer settings were made.
+        before = "highest"
     torch.set_float32_matmul_precision(name)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+        for library, setting in zip(libraries, own, strict=True):
+            library.matmul.fp32_precision = setting
 
 
-def say_if_slow(device: torch.device) -> None:
+def say_if_slow(device: torch.device, dtype: torch.dtype) -> None:
     """Warns, once for each precision, if the precision that PyTorch is set to is none that a device computes faster."""
     name, used = asked(device.type), in_use(device)
-    if name == used or (name, device.type) in _told:
+    if dtype != torch.float32 or name == used or (name, device.type) in _told:
         return
     _told.add((name, device.type))
+    offered = ", ".join(("highest", *fast(backend_of(device).name, device)))
     warnings.warn(
-        f'float32 precision "{name}": {device.type} products are computed as "{used}", since this processor does not '
-        f"compute the other faster ({', '.join(('highest', *fast(backend_of(device).name, device)))} can be had)",
+        f'float32 precision "{name}": products on {device.type} are computed as "{used}", since this processor does '
+        f"not compute the other faster ({offered} can be had)",
         stacklevel=3,
     )
 
 
 @contextmanager
-def of_autocast() -> Iterator[None]:
-    """In the block, operations of this thread have the precision of torch.autocast."""
-    before = getattr(_local, "autocast", False)
-    _local.autocast = True
+def of_autocast(device_type: str) -> Iterator[None]:
+    """In the block, operations of this thread on a kind of device have the precision of torch.autocast."""
+    before = getattr(_local, device_type, False)
+    setattr(_local, device_type, True)
     try:
         yield
     finally:
-        _local.autocast = before
+        setattr(_local, device_type, before)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import backends
+from . import backends, precision
 from .batches import Source, WholeGraph
 from .capture import recorded_on
 from .checkpoint import Checkpoint, fingerprint
@@ -205,6 +205,7 @@ def train(
             torch.cuda.reset_peak_memory_stats(run.device)
         interrupted = _train(run, seed, validation, progress, checkpoint, course, lock)
     run.optimizer.zero_grad()
+    backends.release_memory()
     if run.best is not None:
         model.load_state_dict(run.best.weights)
     with processes.together():
@@ -407,6 +408,7 @@ def _identity(
     """Everything that determines the bits of a run's epochs, by name; not how many there are."""
     facts = {
         "version": __version__,
+        "precision": precision.in_use(next(model.parameters()).device),
         **asdict(model.config),
         **asdict(config),
         "seed": seed,

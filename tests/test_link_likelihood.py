@@ -102,7 +102,9 @@ REFUSALS = [
 ]
 
 
-class TestLinkLikelihood(contract.MultipliedOperation, contract.SummedOperation, contract.SeededOperation, contract.DrawnOperation):
+class TestLinkLikelihood(
+    contract.MultipliedOperation, contract.SummedOperation, contract.SeededOperation, contract.DrawnOperation
+):
     operation = "link_likelihood"
     differentiable = ("z",)
     cases = CASES

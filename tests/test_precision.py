@@ -34,7 +34,7 @@ def test_the_setting_of_all_products(name, device):
     assert precision.asked(device) == name
 
 
-@pytest.mark.parametrize("own, name", [("ieee", "highest"), ("tf32", "high"), ("bf16", "medium")])
+@pytest.mark.parametrize(("own", "name"), [("ieee", "highest"), ("tf32", "high"), ("bf16", "medium")])
 def test_the_setting_of_a_library(own, name):
     torch.backends.mkldnn.matmul.fp32_precision = own
     assert precision.asked("cpu") == name
@@ -45,8 +45,9 @@ def test_the_setting_of_a_library(own, name):
 
 def test_autocast_comes_first():
     torch.set_float32_matmul_precision("highest")
-    with torch.autocast("cpu", torch.bfloat16), precision.of_autocast():
+    with torch.autocast("cpu", torch.bfloat16), precision.of_autocast("cpu"):
         assert precision.asked("cpu") == "medium"
+        assert precision.asked("cuda") == "highest"
     assert precision.asked("cpu") == "highest"
 
 
@@ -65,11 +66,15 @@ def test_a_precision_that_is_not_fast_is_said_once(monkeypatch):
     torch.set_float32_matmul_precision("medium")
     if backends.CPU.missing is not None:
         pytest.skip("the CPU kernels are not there")
-    with pytest.warns(UserWarning, match='precision "medium": cpu products are computed as "highest"'):
-        sf.tasks.embed(cases.graph("random", "binary").to(dtype=torch.float32), epochs=1, embedding_dim=4, progress=False)
+    with pytest.warns(UserWarning, match='precision "medium": products on cpu are computed as "highest"'):
+        sf.tasks.embed(
+            cases.graph("random", "binary").to(dtype=torch.float32), epochs=1, embedding_dim=4, progress=False
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sf.tasks.embed(cases.graph("random", "binary").to(dtype=torch.float32), epochs=1, embedding_dim=4, progress=False)
+        sf.tasks.embed(
+            cases.graph("random", "binary").to(dtype=torch.float32), epochs=1, embedding_dim=4, progress=False
+        )
 
 
 SCRIPT = """

@@ -107,8 +107,7 @@ Outcome feature_likelihood(const Tensor& hidden, const Tensor& weight, const std
                            int64_t precision, bool hidden_gradient, bool weight_gradient, bool log_var_gradient) {
     const bool squares = rowptr_t.has_value();
     // Squares cancel, and bfloat16 would leave too little.
-    const auto given = static_cast<Precision>(precision);
-    const ProductsAt at(squares && given == Precision::medium ? Precision::high : given);
+    const ProductsAt at(squares ? static_cast<int64_t>(Precision::highest) : precision);
     // The sparse products need the lines of all samples side by side; the others only need contiguous lines.
     const bool whole_lines = hidden.stride(2) == 1 && hidden.stride(0) >= hidden.size(2) &&
                              (!squares || hidden.size(1) == 1 || hidden.stride(1) == hidden.size(2));

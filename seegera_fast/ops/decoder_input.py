@@ -30,8 +30,8 @@ def _fake_backward(z_nodes, z_features, weight, z_nodes_wanted, z_features_wante
 # A gradient that is not needed is an empty tensor.
 _BACKWARD = Operator(
     "decoder_input_backward(Tensor gradient, Transposed weights, Tensor z_nodes, Tensor z_features, Tensor averaged,"
-    " Tensor weight, bool average_first, int threshold, float scale, Tensor seed, int precision,"
-    " bool z_nodes_wanted, bool z_features_wanted, bool weight_wanted) -> (Tensor z_nodes, Tensor z_features, Tensor weight)",
+    " Tensor weight, bool average_first, int threshold, float scale, Tensor seed, int precision, bool z_nodes_wanted,"
+    " bool z_features_wanted, bool weight_wanted) -> (Tensor z_nodes, Tensor z_features, Tensor weight)",
     columns=("cpu", "triton"),
     fake=_fake_backward,
 )

@@ -90,7 +90,7 @@ def run(
         # Of a loader, only what names its nodes has the links and features that are trained on.
         source = source_of(held_out.graph, batches, numbered=held_out.graph is not whole)
     if processes.first:
-        precision.say_if_slow(graph.device)
+        precision.say_if_slow(graph.device, graph.dtype)
     with processes.together():
         model = SeeGera(held_out.graph, settings.model, seed=seed, prepare=batches is None)
     model.normalize_features = settings.task["normalize_features"]

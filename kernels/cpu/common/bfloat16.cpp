@@ -28,7 +28,8 @@ inline uint32_t bits_of(float value) {
     return bits;
 }
 
-void round_lines(const float* in, int64_t lines, int64_t width, int64_t stride, uint16_t* out, uint16_t* rest) {
+bool round_lines(const float* in, int64_t lines, int64_t width, int64_t stride, uint16_t* out, uint16_t* rest) {
+    uint32_t infinite = 0;
     for (int64_t line = 0; line < lines; ++line, in += stride, out += width) {
 #pragma omp simd
         for (int64_t i = 0; i < width; ++i) {
@@ -37,16 +38,17 @@ void round_lines(const float* in, int64_t lines, int64_t width, int64_t stride, 
         if (rest == nullptr) {
             continue;
         }
+#pragma omp simd reduction(| : infinite)
         for (int64_t i = 0; i < width; ++i) {
             const uint32_t whole = static_cast<uint32_t>(out[i]) << 16;
             float rounded;
             __builtin_memcpy(&rounded, &whole, sizeof(rounded));
-            // An infinite number leaves nothing over, where the difference would be NaN.
-            const float left = (whole & 0x7f800000) == 0x7f800000 ? 0.0f : in[i] - rounded;
-            rest[i] = static_cast<uint16_t>(nearest_bfloat16(bits_of(left)));
+            infinite |= static_cast<uint32_t>((whole & 0x7f800000) == 0x7f800000);
+            rest[i] = static_cast<uint16_t>(nearest_bfloat16(bits_of(in[i] - rounded)));
         }
         rest += width;
     }
+    return infinite == 0;
 }
 
 #if defined(__AVX512F__)
@@ -291,6 +293,18 @@ struct Offered {
     bool amx = false;
 };
 
+#if defined(__x86_64__)
+// Whether the system keeps AMX's registers when it changes between threads; without that nobody may use them.
+bool keeps_tiles() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) {
+        return false;
+    }
+    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a >> 17 & 3) == 3;
+}
+#endif
+
 Offered offered() {
     Offered found;
     found.mkl = cblas_gemm_bf16bf16f32 != nullptr;
@@ -298,7 +312,7 @@ Offered offered() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (isa() == Isa::avx512 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         const unsigned leaves = a;
-        found.amx = (d >> 22 & 1) && (d >> 24 & 1);
+        found.amx = (d >> 22 & 1) && (d >> 24 & 1) && keeps_tiles();
         found.kernel = leaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
     }
 #endif

@@ -1,8 +1,9 @@
 // Products of float32 matrices whose elements are rounded to bfloat16 first, with sums in float32.
 //
-// A bfloat16 has the exponent of a float32 and 8 bits of its significand, so that no number overflows that did not
-// before. A product of two is exact in float32; an element of the result has a relative error of some 2^-9 of what was
-// added up. With a second bfloat16 for what the first one leaves over, and three products, the error is some 2^-17.
+// A bfloat16 has the exponent of a float32 and 8 bits of its significand: of finite numbers only those of 3.4e38, the
+// largest ones, become infinite. A product of two is exact in float32; an element of the result has a relative error of
+// some 2^-9 of what was added up. With a second bfloat16 for what the first one leaves over, and three products, the
+// error is some 2^-17.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,9 @@ namespace seegera {
 SEEGERA_FOR_EACH_ISA(
     // Only the set avx512 has it, and only on a processor with AVX512-BF16; elsewhere out is not written.
     void multiply_bfloat16(const RoundedProduct&, uint32_t* left_pairs, uint32_t* right_pairs);
-    // Lines of `width` numbers rounded to bfloat16, and, where `rest` is not null, what is left over.
-    void round_lines(const float* in, int64_t lines, int64_t width, int64_t stride, uint16_t* out, uint16_t* rest);)
+    // Lines of `width` numbers rounded to bfloat16, and, where `rest` is not null, what is left over: then it says
+    // whether all rounded numbers are finite.
+    bool round_lines(const float* in, int64_t lines, int64_t width, int64_t stride, uint16_t* out, uint16_t* rest);)
 
 }  // namespace seegera
 

@@ -172,7 +172,12 @@ Tensor new_tensor(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef s
         strides[d] = stride;
         stride *= std::max<int64_t>(1, size[d]);
     }
-    return torch::stable::from_blob(pages, size, strides, like.device(), like.scalar_type(), &give);
+    try {
+        return torch::stable::from_blob(pages, size, strides, like.device(), like.scalar_type(), &give);
+    } catch (...) {
+        give(pages);
+        throw;
+    }
 }
 
 }  // namespace seegera
