@@ -63,9 +63,9 @@ examples:
       the cache folder, and downloaded if it isn't there
   seegera-fast train --edges web.csv --features pages.npz --labels topics.txt --epochs 200
       your own graph. web.csv has a line "3,17" for each edge (nodes count from 0)
-  seegera-fast train --data physics --parts 64 --parts-per-batch 4
-      on 4 of 64 parts of the graph at a time, with less memory
-  torchrun --nproc-per-node 4 -m seegera_fast train --data physics --parts 64 --parts-per-batch 4
+  seegera-fast train --data physics --parts 256 --parts-per-batch 16
+      on 16 of 256 parts of the graph at a time, with less memory
+  torchrun --nproc-per-node 4 -m seegera_fast train --data physics --parts 256 --parts-per-batch 16
       in four processes, each of which trains on batches of its own
   seegera-fast train --data cora --set embedding_dim=64 --set negatives=edges --set patience=none
       --set reaches every field of SeeGeraConfig, TrainingConfig and the task
