@@ -19,7 +19,7 @@ from contract import columns, converted, refuse
 from tolerances import assert_close, assert_same_bits
 from torch.distributions import Bernoulli, Normal
 
-from seegera_fast import SparseMatrix, backends, ops, use_backend
+from seegera_fast import SparseMatrix, backends, ops, precision, use_backend
 from seegera_fast.registry import Rows
 
 LIKELIHOODS = ("bernoulli", "mse", "gaussian")
@@ -556,7 +556,7 @@ def test_rows_of_products_are_aligned(column, kernels, likelihood, own, dtype):
     arguments = (given["hidden"], given["weight"], variance, rows, None)
     with contract.Products() as made:
         wanted = (True, True, variance is not None)
-        module.feature_likelihood(*arguments, pos_weight, LIKELIHOODS.index(likelihood), *wanted)
+        module.feature_likelihood(*arguments, pos_weight, LIKELIHOODS.index(likelihood), precision.HIGHEST, *wanted)
     assert made.unaligned == []
     # Three products of each chunk; for gaussian of twice as many, and those of the log variances.
     assert made.count == 2 * 2 * 3 * (4 if likelihood == "gaussian" else 1)
@@ -649,5 +649,5 @@ def test_chunks_bound_the_memory(column, kernels, likelihood):
     arguments = (given["hidden"], given["weight"], variance, rows, None)
     with contract.Allocations() as made:
         wanted = (True, True, variance is not None)
-        module.feature_likelihood(*arguments, weight, LIKELIHOODS.index(likelihood), *wanted)
+        module.feature_likelihood(*arguments, weight, LIKELIHOODS.index(likelihood), precision.HIGHEST, *wanted)
     assert made.largest <= max(4 * 256 * 256, 4 * 600 * 2 * 5, 8 * matrix.nnz) < 1e6

@@ -13,7 +13,7 @@ from cases import normal
 from contract import columns, converted, refuse, tensor_refusals
 from tolerances import assert_close, assert_same_bits, relative_error
 
-from seegera_fast import Graph, SparseMatrix, ops, use_backend
+from seegera_fast import Graph, SparseMatrix, ops, precision, use_backend
 from seegera_fast.backends import interpreted
 
 
@@ -429,7 +429,9 @@ def test_rows_of_products_are_aligned(column, kernels, nodes, products, dtype):
     weight = torch.ones(1, dtype=torch.float64, device=column.device)
     seed = torch.ones(1, dtype=torch.int64, device=column.device)
     with contract.Products() as made:
-        module.link_likelihood(given["z"][:, :1], matrix.rowptr, matrix.col, matrix.col, weight, seed, True, 0, True)
+        module.link_likelihood(
+            given["z"][:, :1], matrix.rowptr, matrix.col, matrix.col, weight, seed, True, 0, precision.HIGHEST, True
+        )
     assert (made.unaligned, made.count) == ([], products)
 
 
@@ -558,7 +560,9 @@ def test_a_hub_is_no_single_program(column, kernels, monkeypatch, negatives):
     weight = torch.ones(1, dtype=torch.float64, device=column.device)
     seed = torch.ones(1, dtype=torch.int64, device=column.device)
     drawn = 0 if negatives == "all" else negatives
-    module.link_likelihood(z, matrix.rowptr, matrix.col, matrix.non_edges.gaps, weight, seed, True, drawn, True)
+    module.link_likelihood(
+        z, matrix.rowptr, matrix.col, matrix.non_edges.gaps, weight, seed, True, drawn, precision.HIGHEST, True
+    )
     assert first[1:] == [1234.0, 1234.0]
     starts, rows = second
     assert sorted(row for row in starts if row in (6, 7)) == [6, 7]
@@ -603,7 +607,9 @@ def test_memory_is_linear_in_the_nodes(column, kernels, form):
     gaps = matrix.non_edges.gaps
     with contract.Allocations() as made:
         negatives = 2000 if form == "drawn" else 0
-        module.link_likelihood(given["z"], matrix.rowptr, matrix.col, gaps, weight, seed, True, negatives, True)
+        module.link_likelihood(
+            given["z"], matrix.rowptr, matrix.col, gaps, weight, seed, True, negatives, precision.HIGHEST, True
+        )
     assert made.largest <= max(4 * 128 * 128, 4 * 600 * 2 * 5, 8 * matrix.nnz, 16 * negatives) < 1e5
 
 
@@ -618,5 +624,5 @@ def test_memory_of_hubs_is_linear_in_the_nodes(column, kernels):
     weight = torch.ones(1, dtype=torch.float64, device=column.device)
     seed = torch.ones(1, dtype=torch.int64, device=column.device)
     with contract.Allocations() as made:
-        module.link_likelihood(z, matrix.rowptr, matrix.col, matrix.col, weight, seed, True, 0, True)
+        module.link_likelihood(z, matrix.rowptr, matrix.col, matrix.col, weight, seed, True, 0, precision.HIGHEST, True)
     assert 2 * 200 * math.ceil(matrix.nnz / 64) <= made.largest <= 8 * matrix.nnz < 2e5
