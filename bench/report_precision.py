@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -93,7 +92,7 @@ def errors(record: Record, graph: sf.Graph, config: sf.SeeGeraConfig) -> None:
     config = replace(config, structure_masking_rate=0.0, feature_masking_rate=0.0)
     model = sf.SeeGera(graph, config, seed=0)
     exact = sf.SeeGera(graph.to(dtype=torch.float64), config, seed=0)
-    exact.load_state_dict({name: value.double() for name, value in copy.deepcopy(model.state_dict()).items()})
+    exact.load_state_dict({name: value.double() for name, value in model.state_dict().items()})
 
     def outcome(of: sf.SeeGera) -> tuple[torch.Tensor, torch.Tensor]:
         of.zero_grad()

@@ -25,6 +25,7 @@ from .support.arguments import whole as whole
 REDUCTIONS = ("sum", "mean")
 # The largest number of elements of a tensor, and of a count of them, that an operation takes.
 MOST_NUMBERS = 2**60
+INSTEAD_OF_HALF = 'torch.set_float32_matmul_precision("medium") multiplies float32 in bfloat16'
 
 
 def tensor(
@@ -49,10 +50,11 @@ def tensor(
         if backend.name != "triton":
             raise TypeError(
                 f"{name}: got {value.dtype} on {value.device}, want torch.float32 or torch.float64 with backend "
-                f"{backend.name!r}; float16 and bfloat16 run with 'triton'"
+                f"{backend.name!r}; float16 and bfloat16 run with 'triton'; {INSTEAD_OF_HALF}"
             )
     elif value.dtype not in FLOATING:
-        raise TypeError(f"{name}: got {value.dtype} on {value.device}, want {' or '.join(map(str, FLOATING))}")
+        instead = f"; {INSTEAD_OF_HALF}" if value.dtype in HALF else ""
+        raise TypeError(f"{name}: got {value.dtype} on {value.device}, want {' or '.join(map(str, FLOATING))}{instead}")
     if ndim is not None and value.ndim != ndim:
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want {ndim} dimensions")
     if shape is not None and (

@@ -14,7 +14,7 @@ from . import backends
 
 # PyTorch's names, from the most exact one on. An operator takes the index.
 PRECISIONS = ("highest", "high", "medium")
-HIGHEST, HIGH, MEDIUM = range(3)
+HIGHEST, MEDIUM = PRECISIONS.index("highest"), PRECISIONS.index("medium")
 # What a processor can multiply faster than float32, by the name that the CPU library gives to its way.
 _CPU = {"none": (), "kernel": ("medium",), "mkl": ("high", "medium")}
 

@@ -188,7 +188,6 @@ def train(
         check_processes(source, processes)
     run = _Run(model, config, source, processes)
     with ExitStack() as stack:
-        stack.callback(backends.release_memory)
         lock = course = None
         with processes.together():
             # The checkpoint belongs to this run until its end, so that two runs don't write one file.

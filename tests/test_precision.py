@@ -159,3 +159,9 @@ def test_an_unknown_precision_names_the_known_ones(capsys):
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert "--precision: got 'hihg', want one of highest, high, medium" in said
+
+
+def test_half_precision_on_a_cpu_says_what_to_use_instead():
+    given = torch.ones(3, 1, 4, dtype=torch.bfloat16), torch.ones(4, 2, dtype=torch.bfloat16)
+    with pytest.raises(TypeError, match=r'hidden: got torch.bfloat16 .*set_float32_matmul_precision\("medium"\)'):
+        sf.ops.gcn(None, *given)

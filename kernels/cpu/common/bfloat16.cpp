@@ -22,18 +22,12 @@ inline uint32_t nearest_bfloat16(uint32_t bits) {
     return (bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded;
 }
 
-inline uint32_t bits_of(float value) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
 bool round_lines(const float* in, int64_t lines, int64_t width, int64_t stride, uint16_t* out, uint16_t* rest) {
     uint32_t infinite = 0;
     for (int64_t line = 0; line < lines; ++line, in += stride, out += width) {
 #pragma omp simd
         for (int64_t i = 0; i < width; ++i) {
-            out[i] = static_cast<uint16_t>(nearest_bfloat16(bits_of(in[i])));
+            out[i] = static_cast<uint16_t>(nearest_bfloat16(bits_as<uint32_t>(in[i])));
         }
         if (rest == nullptr) {
             continue;
@@ -41,10 +35,8 @@ bool round_lines(const float* in, int64_t lines, int64_t width, int64_t stride, 
 #pragma omp simd reduction(| : infinite)
         for (int64_t i = 0; i < width; ++i) {
             const uint32_t whole = static_cast<uint32_t>(out[i]) << 16;
-            float rounded;
-            __builtin_memcpy(&rounded, &whole, sizeof(rounded));
             infinite |= static_cast<uint32_t>((whole & 0x7f800000) == 0x7f800000);
-            rest[i] = static_cast<uint16_t>(nearest_bfloat16(bits_of(in[i] - rounded)));
+            rest[i] = static_cast<uint16_t>(nearest_bfloat16(bits_as<uint32_t>(in[i] - bits_as<float>(whole))));
         }
         rest += width;
     }
