@@ -13,6 +13,7 @@ _CHOICES = {
     "variant": ("correlated", "independent"),
     "encoder": ("gcn", "mlp"),
     "decoder": ("gcn", "mlp", "inner_product"),
+    "encoder_output": ("linear", "relu"),
     "likelihood": tuple(LIKELIHOODS),
     "mixture": ("per_node", "joint"),
     "scaling": ("mean", "sum"),
@@ -38,12 +39,15 @@ class SeeGeraConfig:
         encoder: "gcn" or "mlp".
         decoder: the decoder of the features: "gcn", "mlp" or "inner_product".
         encoder_layers, decoder_layers: numbers of layers L1 and L2, at least 1.
+        encoder_output: "relu": ReLU after the last layer of the nodes' means and log variances, as in the released
+            program where the encoder is one graph convolution. It keeps the variances at 1 and above.
         noise_dim, noise_prob: width c of the Bernoulli noise, and the probability of a one.
         noisy_variance: True: the noise enters the variance branch too, as the paper's text has it.
         num_importance_samples, num_mixture_samples: J (at least 1) and K (at least 0), each at most 65,536.
         dropout: rate in [0, 1) on the input of every layer, and on the samples before both decoders.
-        likelihood: the likelihood of the features: "bernoulli" (values in [0, 1]), "mse" or "gaussian". The log
-            variances of "gaussian" and of the posterior are kept in [-30, 30].
+        likelihood: the likelihood of the features: "bernoulli" (values in [0, 1]), "mse", "gaussian" or
+            "mse_relu": "mse" of the decoder's output after a ReLU, as in the released program where the decoder is one
+            graph convolution. The log variances of "gaussian" and of the posterior are kept in [-30, 30].
         mixture: the mixture Omega: "per_node" (released program) or "joint" (the paper's equation to the letter).
         scaling: "mean" (released program) or "sum" (the paper's bound).
         structure_masking_rate, feature_masking_rate: alpha_1 and alpha_2, in [0, 1).
@@ -73,6 +77,7 @@ class SeeGeraConfig:
     decoder: str = "gcn"
     encoder_layers: int = 2
     decoder_layers: int = 2
+    encoder_output: str = "linear"
     noise_dim: int = 5
     noise_prob: float = 0.5
     noisy_variance: bool = False

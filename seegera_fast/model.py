@@ -125,17 +125,19 @@ class SeeGera(Prediction, nn.Module):
         config = self.config
         widths = (config.hidden_dim, config.embedding_dim)
 
-        def encoder(in_dim: int, noise_dim: int, layers: int, kind: str) -> Encoder:
-            return Encoder(start, in_dim, noise_dim, *widths, layers, kind=kind, noise_prob=config.noise_prob)
+        def encoder(in_dim: int, noise_dim: int, layers: int, kind: str, output: str) -> Encoder:
+            given = {"kind": kind, "noise_prob": config.noise_prob, "output": output}
+            return Encoder(start, in_dim, noise_dim, *widths, layers, **given)
 
         variance_noise = config.noise_dim if config.noisy_variance else 0
-        self.node_mean = encoder(self.num_features, config.noise_dim, config.encoder_layers, config.encoder)
-        self.node_log_var = encoder(self.num_features, variance_noise, config.encoder_layers, config.encoder)
+        nodes = (config.encoder_layers, config.encoder, config.encoder_output)
+        self.node_mean = encoder(self.num_features, config.noise_dim, *nodes)
+        self.node_log_var = encoder(self.num_features, variance_noise, *nodes)
         if not config.feature_side:
             return
         if config.variant == "independent":
-            self.feature_mean = encoder(self.num_nodes, config.noise_dim, 2, "mlp")
-            self.feature_log_var = encoder(self.num_nodes, variance_noise, 2, "mlp")
+            self.feature_mean = encoder(self.num_nodes, config.noise_dim, 2, "mlp", "linear")
+            self.feature_log_var = encoder(self.num_nodes, variance_noise, 2, "mlp", "linear")
         else:
             self.feature_mean = Head(start, config.embedding_dim, *widths)
             self.feature_log_var = Head(start, config.embedding_dim, *widths)

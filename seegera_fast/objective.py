@@ -118,7 +118,7 @@ def check_targets(config: SeeGeraConfig, graph: Graph, whole: Graph | None = Non
     if config.feature_side and not likelihood.takes_any:
         low, high = graph.features.value_range
         if low < likelihood.low or high > likelihood.high:
-            others = " and ".join(f'"{other}"' for other, entry in LIKELIHOODS.items() if entry.takes_any)
+            others = ", ".join(f'"{other}"' for other, entry in LIKELIHOODS.items() if entry.takes_any)
             raise ValueError(
                 f'likelihood: got "{config.likelihood}" with features from {low:g} to {high:g}, want values in '
                 f"[{likelihood.low:g}, {likelihood.high:g}]; {others} take any"

@@ -158,7 +158,10 @@ class ModelOracle:
         config = self.config
         propagation = propagation_of(self.adjacency) if config.encoder == "gcn" else None
         draws, noise_dim = config.num_importance_samples, config.noise_dim
-        return self._encoder("node_mean", self.features, draws, noise_dim, propagation, 0.0, seed).mean(dim=1)
+        rectified = config.encoder_output == "relu"
+        return self._encoder("node_mean", self.features, draws, noise_dim, propagation, 0.0, seed, rectified).mean(
+            dim=1
+        )
 
     def link_scores(self, seed: int) -> torch.Tensor:
         """``[n, n]``."""
@@ -170,7 +173,8 @@ class ModelOracle:
         seen = Pass(propagation_of(self.adjacency), self.features, 0.0, seed)
         samples = self._sample(seen, self._encode(seen, self.config.num_importance_samples))
         output, _ = self._decode(seen, *samples)
-        return (torch.sigmoid(output) if self.config.likelihood == "bernoulli" else output).mean(dim=1)
+        means = {"bernoulli": torch.sigmoid, "mse_relu": torch.relu}
+        return means.get(self.config.likelihood, lambda output: output)(output).mean(dim=1)
 
     # What is drawn before the encoder.
 
@@ -204,6 +208,7 @@ class ModelOracle:
         propagation: torch.Tensor | None,
         rate: float,
         seed: int,
+        rectified: bool,
     ) -> torch.Tensor:
         """A stack over ``[inputs | noise]``, with a noise of its own for each draw: ``[rows, draws, out]``."""
         noise = random.words(key(derived(seed, 0)), random.NOISE, len(inputs), draws, noise_dim)
@@ -213,19 +218,22 @@ class ModelOracle:
         layers = [(torch.cat([weight, self.parameters.get(f"{name}.first.noise_weight", weight[:0])]), bias)]
         while f"{name}.rest.{len(layers) - 1}.weight" in self.parameters:
             layers.append(self._layer(f"{name}.rest.{len(layers) - 1}"))
-        return stack(layers, hidden, propagation, rate, seed)
+        output = stack(layers, hidden, propagation, rate, seed)
+        return torch.relu(output) if rectified else output
 
     def _psi(self, kind: str, inputs: torch.Tensor, propagation: torch.Tensor | None, seen: Pass, draws: int) -> Psi:
         noise_dim = self.config.noise_dim
         mean_seed, log_var_seed = seen.seed_at(f"{kind} mean"), seen.seed_at(f"{kind} log_var")
-        mean = self._encoder(f"{kind}_mean", inputs, draws, noise_dim, propagation, seen.dropout, mean_seed)
+        rectified = kind == "node" and self.config.encoder_output == "relu"
+        mean = self._encoder(f"{kind}_mean", inputs, draws, noise_dim, propagation, seen.dropout, mean_seed, rectified)
         if self.config.noisy_variance:
             # Both branches see one noisy input: the same noise, dropped alike.
             log_var_seed = mean_seed
         else:
             # Without noise in it, one log variance serves all draws.
             draws, noise_dim = 1, 0
-        log_var = self._encoder(f"{kind}_log_var", inputs, draws, noise_dim, propagation, seen.dropout, log_var_seed)
+        rest = (draws, noise_dim, propagation, seen.dropout, log_var_seed, rectified)
+        log_var = self._encoder(f"{kind}_log_var", inputs, *rest)
         return Psi(mean, log_var)
 
     def _head(self, kind: str, branch: str, values: torch.Tensor, seen: Pass) -> torch.Tensor:
@@ -322,7 +330,8 @@ class ModelOracle:
             else:
                 # "mse" is a normal density of variance 1/2, whose exponent is minus the squared error.
                 deviation = math.sqrt(0.5) if log_var is None else torch.exp(log_var[:, j] / 2)
-                term = Normal(output[:, j], deviation).log_prob(features).sum()
+                mean = torch.relu(output[:, j]) if config.likelihood == "mse_relu" else output[:, j]
+                term = Normal(mean, deviation).log_prob(features).sum()
             per_sample.append(scale * term)
         return torch.stack(per_sample)
 

@@ -22,7 +22,7 @@ from torch.distributions import Bernoulli, Normal
 from seegera_fast import SparseMatrix, backends, ops, precision, use_backend
 from seegera_fast.registry import Rows
 
-LIKELIHOODS = ("bernoulli", "mse", "gaussian")
+LIKELIHOODS = ("bernoulli", "mse", "gaussian", "mse_relu")
 
 
 def outputs(
@@ -95,7 +95,7 @@ REFUSALS = [
     refuse(
         "likelihood",
         ValueError,
-        "likelihood: got 'poisson', want one of 'bernoulli', 'mse', 'gaussian'",
+        "likelihood: got 'poisson', want one of 'bernoulli', 'mse', 'gaussian', 'mse_relu'",
         likelihood="poisson",
     ),
     refuse(
@@ -147,7 +147,7 @@ class TestFeatureLikelihood(contract.MultipliedOperation, contract.SummedOperati
         "mse, a weight for each sample",
         "mse, one node",
     )
-    typical = ("bernoulli, binary", "mse, negative", "gaussian, a weight for each sample")
+    typical = ("bernoulli, binary", "mse, negative", "gaussian, a weight for each sample", "mse_relu, negative")
     conditioned = typical
     drawn = (
         *typical,
@@ -164,8 +164,9 @@ class TestFeatureLikelihood(contract.MultipliedOperation, contract.SummedOperati
         totals = []
         for j in range(hidden.shape[1]):
             output = hidden[:, j] @ (weight[j] if weight.ndim == 3 else weight)
-            if likelihood == "mse":
-                terms = Normal(output, math.sqrt(0.5)).log_prob(x)
+            if likelihood in ("mse", "mse_relu"):
+                mean = output if likelihood == "mse" else output.clamp_min(0)
+                terms = Normal(mean, math.sqrt(0.5)).log_prob(x)
             elif likelihood == "gaussian":
                 terms = Normal(output, torch.exp(hidden[:, j] @ log_var_weight).sqrt()).log_prob(x)
             else:
@@ -235,6 +236,19 @@ def test_mse_is_the_squared_error(column):
     values = likelihood_of(column, x, hidden, weight, likelihood="mse")
     errors = torch.stack([((x - hidden[:, j] @ weight) ** 2).sum() for j in range(2)])
     assert_close(values[0] - values[1], errors[1] - errors[0], terms=84, name="difference of two samples")
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_mse_relu_sees_no_output_below_zero(column, dtype):
+    """The slope is that of torch.relu: 0 where the output is 0 or less, whatever the feature is."""
+    features = SparseMatrix.from_any([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]], dtype=dtype).to(device=column.device)
+    hidden = torch.ones(1, 1, 1, dtype=dtype, device=column.device, requires_grad=True)
+    weight = torch.tensor([[-2.0, 0.0, 3.0, -2.0, 0.0, 3.0]], dtype=dtype, device=column.device, requires_grad=True)
+    value = ops.feature_likelihood(hidden, weight, features, likelihood="mse_relu")
+    wanted = torch.tensor([-(1 + 1 + 4 + 9) - 3 * math.log(math.pi)], dtype=torch.float64)
+    assert_close(value.cpu(), wanted, terms=6, name="value")
+    (by_weight,) = torch.autograd.grad(value.sum(), [weight])
+    assert by_weight.flatten().tolist() == [0, 0, -4, 0, 0, -6]
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)

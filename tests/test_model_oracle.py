@@ -73,6 +73,13 @@ CONFIGURATIONS += [
     {"J,K": "1,1", "dropout": "0.4", "masked": "yes"},
     {"J,K": "2,0", "likelihood": "mse", "values": "counts"},
 ]
+# The ReLU after the last layer.
+CONFIGURATIONS += [
+    {"encoder": "gcn", "encoder_layers": "1", "encoder_output": "relu", "J,K": "2,2", "likelihood": "mse_relu"},
+    {"encoder": "gcn", "encoder_layers": "2", "encoder_output": "relu", "J,K": "1,1", "noisy_variance": "yes"},
+    {"encoder": "mlp", "encoder_output": "relu", "J,K": "2,1", "likelihood": "mse_relu", "dropout": "0.4"},
+    {"variant": "independent", "encoder_output": "relu", "decoder": "inner_product", "J,K": "1,1"},
+]
 
 
 def named(choices: dict[str, str]) -> str:
@@ -105,7 +112,7 @@ def arrays(choices: dict[str, str]) -> tuple[torch.Tensor, torch.Tensor]:
 
 def graph_and_fields(choices: dict[str, str]) -> tuple[sf.Graph, dict]:
     samples, extra = choices["J,K"].split(",")
-    names = ("variant", "encoder", "decoder", "likelihood", "mixture", "scaling")
+    names = ("variant", "encoder", "encoder_output", "decoder", "likelihood", "mixture", "scaling")
     numbers = ("encoder_layers", "decoder_layers", "noise_dim")
     masked, negatives = choices.get("masked") == "yes", choices.get("negatives", "all")
     fields = {

@@ -184,7 +184,7 @@ def test_densities_are_finite_or_minus_infinity(column, data):
 @given(data=st.data())
 def test_likelihoods_are_finite_or_minus_infinity(column, data):
     rows, width, columns, samples = (data.draw(st.integers(1, 4)) for _ in range(4))
-    likelihood = data.draw(st.sampled_from(["bernoulli", "mse", "gaussian"]))
+    likelihood = data.draw(st.sampled_from(["bernoulli", "mse", "gaussian", "mse_relu"]))
     hidden = tensor_of(data.draw, (rows, samples, width), MAGNITUDES)
     weights = [tensor_of(data.draw, (width, columns), MAGNITUDES) for _ in range(1 + (likelihood == "gaussian"))]
     x = torch.rand(rows, columns, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 9)))).round()

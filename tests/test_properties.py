@@ -86,7 +86,7 @@ def configurations(**fixed):
         "num_importance_samples": st.integers(1, 3),
         "num_mixture_samples": st.integers(0, 3),
         "dropout": RATES,
-        "likelihood": st.sampled_from(["bernoulli", "mse", "gaussian"]),
+        "likelihood": st.sampled_from(["bernoulli", "mse", "gaussian", "mse_relu"]),
         "mixture": st.sampled_from(["per_node", "joint"]),
         "scaling": st.sampled_from(["mean", "sum"]),
         "structure_masking_rate": RATES,
@@ -121,7 +121,7 @@ def step(model, seed, backend):
 # --- properties ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("likelihood", ["bernoulli", "mse", "gaussian"])
+@pytest.mark.parametrize("likelihood", ["bernoulli", "mse", "gaussian", "mse_relu"])
 @pytest.mark.parametrize("variant", ["correlated", "independent"])
 @given(data=st.data())
 def test_a_step_of_any_configuration_is_that_of_the_reference(variant, likelihood, data):

@@ -82,7 +82,7 @@ def calls(graph: Any) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
                 "seed": 8,
             }
             yield "link_likelihood", {"z": z, "adjacency": graph.adjacency, "seed": 8, **options}, ("z",)
-        for likelihood, per_sample in itertools.product(("bernoulli", "mse", "gaussian"), (False, True)):
+        for likelihood, per_sample in itertools.product(("bernoulli", "mse", "gaussian", "mse_relu"), (False, True)):
             size = (draws, width, l) if per_sample else (width, l)
             given = {"hidden": h, "weight": 0.3 * normal(*size, seed=3), "features": x, "likelihood": likelihood}
             leaves = ("hidden", "weight")
@@ -153,7 +153,7 @@ def run_models() -> dict[str, dict[str, Any]]:
     choices = {
         "variant": ("correlated", "independent"),
         "encoder": ("gcn", "mlp"),
-        "likelihood": ("bernoulli", "mse", "gaussian"),
+        "likelihood": ("bernoulli", "mse", "gaussian", "mse_relu"),
         "mixture": ("per_node", "joint"),
         "scaling": ("mean", "sum"),
     }

@@ -1,8 +1,8 @@
 // log p(X | H W) for J samples, and its gradients for an upstream of one: the value [J], and the gradients of hidden
 // H [n, J, h], of weight W and of log_var_weight V, the latter two sample by sample and feature by feature,
 // [l, J, h]. float32 or float64. The outputs O = H W, n x l, are never stored as a whole: bernoulli and gaussian
-// compute tiles of them (feature_likelihood_tiles.h), mse takes whichever is cheaper, tiles or sums of squares
-// (feature_likelihood_squares.h).
+// compute tiles of them (feature_likelihood_tiles.h), as does mse_relu, mse takes whichever is cheaper, tiles or sums
+// of squares (feature_likelihood_squares.h).
 #include "feature_likelihood.h"
 
 #include "common/scale.h"
@@ -91,7 +91,8 @@ Outcome run(const Tensor& hidden, const Tensor& weight, const std::optional<Tens
         by_tiles(p, all, totals.data());
     }
     const double entries = static_cast<double>(p.rows) * static_cast<double>(p.columns);
-    const double constant = likelihood == kMse ? -0.5 * kLogPi : likelihood == kGaussian ? -0.5 * kLogTwoPi : 0.0;
+    const bool mse = likelihood == kMse || likelihood == kMseRelu;
+    const double constant = mse ? -0.5 * kLogPi : likelihood == kGaussian ? -0.5 * kLogTwoPi : 0.0;
     Tensor value = torch::stable::new_empty(hidden, {p.samples});
     for (int64_t j = 0; j < p.samples; ++j) {
         value.mutable_data_ptr<T>()[j] = static_cast<T>(totals[j] + constant * entries);

@@ -9,7 +9,7 @@
 namespace seegera {
 
 // As numbered by KERNELS in seegera_fast/reference/feature_likelihood.py.
-enum FeatureLikelihood : int64_t { kBernoulli, kMse, kGaussian };
+enum FeatureLikelihood : int64_t { kBernoulli, kMse, kGaussian, kMseRelu };
 
 }  // namespace seegera
 

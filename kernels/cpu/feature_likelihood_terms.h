@@ -61,16 +61,24 @@ struct BernoulliTerms {
     }
 };
 
-template <typename T>
+// Rectified: of max(o, 0), whose slope is 0 where o is 0. A NaN stays one.
+template <typename T, bool Rectified>
 struct MseTerms {
     typedef Vector<T, kVectorBytes> V;
     static constexpr T kFill = 0;
     static constexpr double kFactor = -1;
 
     V operator()(V x, V& output, V&) const {
-        const V residual = x - output;
-        output = residual + residual;
-        return residual * residual;
+        if constexpr (Rectified) {
+            const Mask<V> passes = ~less_equal(output, V{});
+            const V residual = x - keep<V>(passes, output);
+            output = keep<V>(passes, residual + residual);
+            return residual * residual;
+        } else {
+            const V residual = x - output;
+            output = residual + residual;
+            return residual * residual;
+        }
     }
 };
 
@@ -147,7 +155,9 @@ template <typename T>
 double score_tile(const FeatureTile<T>& tile) {
     switch (tile.likelihood) {
         case kMse:
-            return sum_terms<T, false>(tile, MseTerms<T>{});
+            return sum_terms<T, false>(tile, MseTerms<T, false>{});
+        case kMseRelu:
+            return sum_terms<T, false>(tile, MseTerms<T, true>{});
         case kGaussian:
             return sum_terms<T, true>(tile, GaussianTerms<T>{});
         default:

@@ -23,7 +23,7 @@ from .feature_likelihood_chunks import by_chunks
 from .feature_likelihood_squares import by_squares, multiplies_fast
 
 # Of one output, by the number of its likelihood.
-CONSTANTS = (0.0, -0.5 * math.log(math.pi), -0.5 * math.log(2 * math.pi))
+CONSTANTS = (0.0, -0.5 * math.log(math.pi), -0.5 * math.log(2 * math.pi), -0.5 * math.log(math.pi))
 
 
 def feature_likelihood(

@@ -1,4 +1,4 @@
-"""log p(X | O) and its slopes, O = H W by chunks: bernoulli, gaussian, and mse where that is cheaper.
+"""log p(X | O) and its slopes, O = H W by chunks: bernoulli, gaussian, mse_relu, and mse where that is cheaper.
 
 A product of the library makes a chunk of O of at most 2,048 x 2,048, 16 MB in float32, so that it stays in the cache of
 a GPU (gaussian: half of it for the log variances). Three kernels turn it into slopes in place: the first adds up
@@ -23,7 +23,7 @@ from .common.math import bounded_log_var, inverse_deviation, softplus_sigmoid, w
 from .common.products import at_once, multiply, multiply_add
 from .common.rows import ends_of_rows
 
-BERNOULLI, MSE, GAUSSIAN = (tl.constexpr(KERNELS[name]) for name in ("bernoulli", "mse", "gaussian"))
+BERNOULLI, GAUSSIAN, MSE_RELU = (tl.constexpr(KERNELS[name]) for name in ("bernoulli", "gaussian", "mse_relu"))
 
 # Rows and columns of a chunk, at most.
 CHUNK = 2048
@@ -111,17 +111,25 @@ def take_kernel(
             terms = -(weighted(weight * x, on) + weighted(1.0 - x, off))
             tl.store(slopes + entry, weight * x * on_slope - (1.0 - x) * off_slope, mask=inside)
             tl.store(outputs + cell, tl.full(output.shape, float("-inf"), dtype), mask=inside)
-        elif LIKELIHOOD == MSE:
-            terms = -(x - output) * (x - output)
-            tl.store(slopes + entry, 2.0 * (x - output), mask=inside)
-            tl.store(outputs + cell, tl.zeros_like(output), mask=inside)
-        else:
+        elif LIKELIHOOD == GAUSSIAN:
             log_var = tl.load(log_vars + cell, mask=inside, other=0.0)
             terms, slope, log_var_slope = gaussian(x - output, log_var)
             tl.store(slopes + entry, slope, mask=inside)
             tl.store(log_var_slopes + entry, log_var_slope, mask=inside)
             tl.store(outputs + cell, tl.zeros_like(output), mask=inside)
             tl.store(log_vars + cell, tl.zeros_like(output), mask=inside)
+        else:
+            if LIKELIHOOD == MSE_RELU:
+                # A NaN passes too.
+                passes = ~(output <= 0.0)
+                residual = x - tl.where(passes, output, 0.0)
+                slope = tl.where(passes, 2.0 * residual, 0.0)
+            else:
+                residual = x - output
+                slope = 2.0 * residual
+            terms = -residual * residual
+            tl.store(slopes + entry, slope, mask=inside)
+            tl.store(outputs + cell, tl.zeros_like(output), mask=inside)
         total += tl.sum(tl.where(inside, terms, 0.0).to(tl.float64), axis=1)
     tl.store(partial + program, tl.sum(total, axis=0))
 
@@ -146,15 +154,17 @@ def chunk_kernel(
         terms, slope = softplus_sigmoid(tl.load(outputs + cell, mask=inside, other=float("-inf")))
         terms = -terms
         slope = -slope
-    elif LIKELIHOOD == MSE:
-        output = tl.load(outputs + cell, mask=inside, other=0.0)
-        terms = -output * output
-        slope = -2.0 * output
-    else:
+    elif LIKELIHOOD == GAUSSIAN:
         output = tl.load(outputs + cell, mask=inside, other=0.0)
         log_var = tl.load(log_vars + cell, mask=inside, other=0.0)
         terms, slope, log_var_slope = gaussian(-output, log_var)
         tl.store(log_var_slopes + cell, log_var_slope.to(log_var_slopes.dtype.element_ty), mask=inside)
+    else:
+        output = tl.load(outputs + cell, mask=inside, other=0.0)
+        if LIKELIHOOD == MSE_RELU:
+            output = tl.where(output <= 0.0, 0.0, output)
+        terms = -output * output
+        slope = -2.0 * output
     tl.store(slopes + cell, slope.to(slopes.dtype.element_ty), mask=inside)
     tl.store(partial + program, tl.sum(terms, axis=0).to(tl.float64))
 
@@ -341,8 +351,8 @@ def ahead_of_time() -> list[tuple]:
         types = {"rowptr": "*i64", "col": "*i64", "pos_weight": "*fp64", "partial": "*fp64", "line": "i32:16"}
         types |= dict.fromkeys(("outputs", "log_vars", "kept", "log_var_kept", "values"), f"*{wide}")
         types |= dict.fromkeys(("slopes", "log_var_slopes"), f"*{element}")
-        for likelihood, name in ((BERNOULLI, "bernoulli"), (MSE, "mse"), (GAUSSIAN, "gaussian")):
-            constants = {"LIKELIHOOD": likelihood.value, "WHOLE_ROWS": False, **entry_blocks(1, "cuda")}
+        for name, likelihood in KERNELS.items():
+            constants = {"LIKELIHOOD": likelihood, "WHOLE_ROWS": False, **entry_blocks(1, "cuda")}
             constants["BLOCK"] = chunk_block(1, dtype, "cuda")
             kernels = (chunk_kernel, put_kernel) if element == "bf16" else (take_kernel, chunk_kernel, put_kernel)
             entries += [compiled_as(f"{element} {name}", kernel, constants, types) for kernel in kernels]

@@ -94,8 +94,9 @@ class Encoder(nn.Module):
 
     Args:
         kind: "gcn": graph convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between
-            them. The last layer is linear, since means and log variances may be negative. (The authors' program
-            applies ReLU to a single convolution.)
+            them.
+        output: "linear": the last layer is linear, since means and log variances may be negative; "relu": ReLU after
+            it, which the authors' program applies to a single convolution.
     """
 
     def __init__(
@@ -109,9 +110,11 @@ class Encoder(nn.Module):
         *,
         kind: str,
         noise_prob: float,
+        output: str = "linear",
     ) -> None:
         super().__init__()
         self.kind = kind
+        self.output = output
         widths = [hidden_dim] * (num_layers - 1) + [out_dim]
         dense = kind == "mlp"
         self.first = NoisyLayer(start, in_dim, noise_dim, widths[0], bias=dense, noise_prob=noise_prob)
@@ -131,7 +134,7 @@ class Encoder(nn.Module):
     def activation(self, index: int) -> str:
         """The activation of a layer, by its index from 0."""
         if index == len(self.rest):
-            return "none"
+            return "relu" if self.output == "relu" else "none"
         return "relu" if self.kind == "gcn" else "tanh"
 
 

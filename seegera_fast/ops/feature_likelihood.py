@@ -104,14 +104,15 @@ def feature_likelihood(
     - "mse": ``-(x - o)² - log(pi) / 2``: normal with variance 1/2, so that the squared error has factor 1;
     - "gaussian": normal with mean o and log variance ``H V``, V = ``log_var_weight``. A log variance outside of
       [-30, 30] counts as the nearer end, and gets no gradient, as with ``torch.clamp``. So in float32 the sum is finite
-      as long as n l times the mean of ``(x - o)²`` is below 3e25.
+      as long as n l times the mean of ``(x - o)²`` is below 3e25;
+    - "mse_relu": "mse" of ``max(o, 0)``, which gets no gradient where o is 0 or less.
 
     Args:
         hidden: H, ``[n, J, h]``, float32 or float64. The Triton kernels take float16 and bfloat16 too, and compute
             sums in float32.
         weight: W, ``[h, l]``, or one for each sample, ``[J, h, l]``.
         features: X, ``n x l``.
-        likelihood: "bernoulli", "mse" or "gaussian".
+        likelihood: "bernoulli", "mse", "gaussian" or "mse_relu".
         pos_weight: factor on the terms of ones ("bernoulli" only): a number or a tensor of one element.
         log_var_weight: V, ``[h, l]``; only for "gaussian", which needs it.
         reduction: "sum", or "mean": the sum divided by n l.

@@ -43,6 +43,10 @@ def mse(target, outputs, **_) -> torch.Tensor:
     return -((target - outputs) ** 2) - 0.5 * math.log(math.pi)
 
 
+def mse_relu(target, outputs, **parameters) -> torch.Tensor:
+    return mse(target, torch.relu(outputs), **parameters)
+
+
 def gaussian(target, outputs, *, log_var, **_) -> torch.Tensor:
     return normal_log_density(target, outputs, log_var)
 
@@ -55,11 +59,12 @@ LIKELIHOODS = {
     "bernoulli": Likelihood(bernoulli, torch.sigmoid, low=0.0, high=1.0),
     "mse": Likelihood(mse, identity),
     "gaussian": Likelihood(gaussian, identity, has_log_var=True),
+    "mse_relu": Likelihood(mse_relu, torch.relu),
 }
 
 # The likelihoods that have kernels, and their numbers in the kernels, which kernels/cpu/feature_likelihood.h repeats.
 # Other likelihoods run on the reference.
-KERNELS = {"bernoulli": 0, "mse": 1, "gaussian": 2}
+KERNELS = {"bernoulli": 0, "mse": 1, "gaussian": 2, "mse_relu": 3}
 
 
 def check_log_var(likelihood: str, given: bool) -> None:
