@@ -26,18 +26,13 @@ from report_sections import SECTIONS
 from reporter import Record, Report
 
 import seegera_fast as sf
+from seegera_fast.environment import processor
 
 
 def machine() -> dict[str, object]:
     """The processor, and the versions of libraries."""
-    processor = platform.processor()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
     return {
-        "processor": processor,
+        "processor": processor(),
         "instruction set": sf.backends.instruction_set(),
         "bfloat16 products": sf.backends.bfloat16_products(),
         "threads": torch.get_num_threads(),

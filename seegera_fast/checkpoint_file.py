@@ -117,6 +117,18 @@ def read(path: Path, course: Course) -> State:
         raise ValueError(f"checkpoint: {error}") from error
 
 
+def position(path: Path) -> tuple[int, int | None]:
+    """The number of epochs that a checkpoint has done, and its best epoch. Nothing else of it is checked.
+
+    Raises:
+        OSError, ValueError: it can't be read, or is no checkpoint.
+    """
+    file = tensor_file.read(path)
+    header = Fields(str(path), {key: parse(file.texts.get(key, "null")) for key in ("epoch", "best")})
+    best = None if header.take("best") is None else header.fields("best").whole("epoch", 1)
+    return header.whole("epoch", 1), best
+
+
 def _read(file: TensorFile, course: Course) -> State:
     header = _read_header(str(file.path), file.texts, course.identity)
     seconds, peak_memory = header.number("seconds", 0), header.whole("peak_memory", none=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +26,14 @@ def versions() -> dict[str, str]:
     return found
 
 
+def processor() -> str | None:
+    """The name of the processor; None: not known."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return platform.processor() or None
+
+
 def machine(device: torch.device | None = None) -> dict[str, Any]:
     """A device and the system around it. None: the GPU if there is one, else the CPU."""
     if device is None:
@@ -32,6 +42,7 @@ def machine(device: torch.device | None = None) -> dict[str, Any]:
         "device": str(device),
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "cuda": torch.version.cuda,
+        "processor": processor(),
         "system": f"{platform.system()} {platform.machine()}",
         "instruction_set": instruction_set(),
         "threads": torch.get_num_threads(),

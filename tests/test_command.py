@@ -920,7 +920,7 @@ def test_a_picture_that_cannot_be_written_is_named(tmp_path):
         pytest.raises(OSError, match=r"p\.png can't be written: File too large"),
         atomic.written_aside(tmp_path / "p.png") as file,
     ):
-        plots.save_bars(file, {"title": {"series": {"label": (1.0, 0.1)}}})
+        plots.save_dots(file, {"title": {"series": {"label": (1.0, 0.1)}}}, columns=1)
     assert files_in(tmp_path) == []
 
 

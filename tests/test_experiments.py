@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +20,13 @@ import numpy as np
 import pytest
 import torch
 
-from seegera_fast import Graph, SeeGera, backends, datasets
+from seegera_fast import Graph, SeeGera, backends, checkpoint_file, datasets, precision
 from seegera_fast.command.main import main
-from seegera_fast.experiments import matrix, summary
+from seegera_fast.experiments import matrix, page, summary
+from seegera_fast.experiments.estimates import Estimate, Pace, estimate, nearest_first
 from seegera_fast.experiments.matrix import plan, run_matrix
 from seegera_fast.experiments.protocols import METHODS, PAPER_TASKS, TASKS
-from seegera_fast.experiments.trials import Record, Setting, Trial, read_record, read_records, run_trial
+from seegera_fast.experiments.trials import RATES, Record, Setting, Trial, read_record, read_records, run_trial
 from seegera_fast.experiments.worker import STOPPED, Conditions, Worker
 from seegera_fast.support import atomic
 from seegera_fast.support.atomic import InUse, alone
@@ -63,8 +65,13 @@ class Here:
     """A fake Worker, which runs the trial at once, in this process."""
 
     started: list[Trial] = []  # noqa: RUF012
+    measured: list[Trial] = []  # noqa: RUF012
 
-    def __init__(self, trial, conditions, threads):
+    def __init__(self, trial, conditions, threads, *, pace=False):
+        if pace:
+            self.measured.append(trial)
+            self.outcome = 0, json.dumps([9.0, 3.0, 2.0, 3.5])
+            return
         self.started.append(trial)
         try:
             finished = run_trial(trial, conditions.folder, conditions.root, conditions.device)
@@ -75,6 +82,9 @@ class Here:
     def ended(self):
         return True
 
+    def stop(self):
+        pass
+
     def end(self):
         return self.outcome
 
@@ -83,12 +93,13 @@ class Here:
 def here(small_data, monkeypatch):
     """Trials run in this process; gives the list of those that were started."""
     monkeypatch.setattr(Here, "started", [])
+    monkeypatch.setattr(Here, "measured", [])
     monkeypatch.setattr(matrix, "Worker", Here)
     return Here.started
 
 
-def setting(task="link", data="cora", method="v3", split="paper", **fields):
-    return Setting(task, data, method, split, tuple(sorted(fields.items())))
+def setting(task="link", data="cora", method="v3", split="paper", precision="highest", **fields):
+    return Setting(task, data, method, split, tuple(sorted(fields.items())), precision)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -155,7 +166,9 @@ def test_record_of_a_trial(task, tmp_path, small_data):
     assert set(content["scores"]) == set(content["validation"]) == set(scores)
     assert (content["epochs"], content["configuration"]["seed"]) == (3, 4)
     columns = content["history"]
-    assert set(columns) == {"link", "feature", "prior", "mixture", "loss", *(f"valid_{name}" for name in scores)}
+    terms = {"link", "feature", "prior", "mixture", "loss"}
+    assert set(columns) == {"epoch", *terms, *(f"valid_{name}" for name in scores)}
+    assert columns["epoch"] == [1, 2, 3]
     assert {len(values) for values in columns.values()} == {3}
     assert all(value == float(f"{value:.5g}") for values in columns.values() for value in values if value is not None)
     best = columns[f"valid_{scores[0]}"][content["best_epoch"] - 1]
@@ -232,7 +245,12 @@ def with_field(content, path, value):
         (["scores", "mse"], 1.0, "has a field 'scores.mse', which does not belong there"),
         (["validation", "ap"], True, "validation.ap: got True"),
         (["epochs"], 2.5, "epochs: got 2.5"),
-        (["epochs"], 10**6, "history.link: got a list of "),
+        (["history", "epoch"], [1, 10**6], "history.epoch: got a list of 2, want ascending numbers from 1 to"),
+        (["history", "epoch"], [2, 1], "history.epoch: got a list of 2, want ascending numbers from 1 to"),
+        (["history", "epoch"], ..., "lacks history.epoch"),
+        (["setting", "precision"], "low", "setting.precision: got 'low', want one of highest, high, medium"),
+        (["machine", "precision"], None, "machine.precision: got None"),
+        (["machine", "processor"], 3, "machine.processor: got 3, want a string"),
         (["best_epoch"], 10**6, "best_epoch: got 1000000, want an int from 1 to"),
         (["seconds"], -1.0, "seconds: got -1.0"),
         (["seconds"], ..., "lacks seconds"),
@@ -332,6 +350,108 @@ def test_the_budget_stops_starting_trials(tmp_path, here, monkeypatch):
     assert outcome.left == trials[1:]
 
 
+def test_a_trial_that_runs_when_the_budget_ends_is_stopped_and_goes_on(tmp_path):
+    """In a real process: the next run goes on from its checkpoint."""
+    fields = {**SMALL, "embedding_dim": 4, "epochs": 1_000_000, "patience": None}
+    (trial,) = plan(["link"], ["digits"], ["v3"], ["paper"], [0], [fields])
+    # Starting a process takes seconds; the budget ends after some of its epochs.
+    outcome = run_matrix([trial], Conditions(tmp_path), budget=20, quiet=True)
+    assert (outcome.left, outcome.interrupted, outcome.crashed) == ([trial], False, {})
+    first, _ = checkpoint_file.position(trial.checkpoint_path(tmp_path))
+    assert run_matrix([trial], Conditions(tmp_path), budget=20, quiet=True).left == [trial]
+    assert checkpoint_file.position(trial.checkpoint_path(tmp_path))[0] > first > 0
+
+
+LONG = {**SMALL, "epochs": 100}
+
+
+def test_what_is_left_is_estimated_from_epochs_that_are_measured(tmp_path, here, capsys):
+    slow = plan(["link"], ["cora"], ["v3"], ["paper", "released"], range(2), [LONG])
+    short = plan(["link"], ["cora"], ["v2"], ["paper"], range(1), [SMALL])
+    outcome = run_matrix([*slow, *short], Conditions(tmp_path), jobs=2)
+    assert len(outcome.finished) == 5
+    # One of each kind, and none of what is over as soon as it was measured.
+    assert Here.measured == slow[:1]
+    lines = capsys.readouterr().err.splitlines()
+    table = lines[: next(number for number, line in enumerate(lines) if line.startswith("all ")) + 1]
+    # An epoch takes 2 s, its validation one more. Early stopping may come sooner.
+    assert table[0].split("  ")[0] == "missing"
+    assert "link, cora, paper split: SeeGera-v3 (" in table[1]
+    assert table[1].endswith("at most 600 s (10.0 min)")
+    assert table[3].endswith("not known")
+
+
+def test_a_budget_goes_first_to_the_rows_that_are_nearest_to_their_end(tmp_path, here):
+    far, near = (plan(["link"], ["cora"], [name], ["paper"], range(2), [LONG]) for name in ("v2", "v3"))
+    short = plan(["link"], ["cora"], ["v1"], ["paper"], range(1), [SMALL])
+    run_matrix(near[:1], Conditions(tmp_path), quiet=True)
+    here.clear()
+    run_matrix([*far, *near, *short], Conditions(tmp_path), budget=1000, quiet=True)
+    assert here == [*short, *near[1:], *far]
+
+
+def test_estimates(tmp_path):
+    pace = Pace.of([9.0, 3.0, 2.0, 3.5])
+    assert pace == (2.0, 1.0)
+    trial = Trial(setting(epochs=400, evaluate_every=10, patience=50), 0)
+    # Until the limit, with every tenth epoch validated.
+    assert estimate(trial, tmp_path, [], pace) == Estimate(400, True, 400 * 2.0 + 40)
+    # As many as others of the kind took; those that were cut off say nothing.
+    others = [record(0.9, seed=1), record(0.9, seed=2, failure="epoch 1"), record(0.9, seed=2, epochs=3)]
+    assert estimate(trial, tmp_path, others, pace) == Estimate(3, False, 6.0)
+    assert estimate(trial, tmp_path, others, None) == Estimate(3, False, None)
+    # Without early stopping the number of epochs is known.
+    endless = Trial(setting(epochs=40, patience=None), 0)
+    assert estimate(endless, tmp_path, others, pace) == Estimate(40, False, 40 * 3.0)
+
+
+@pytest.mark.parametrize(("done", "best", "left"), [(60, 40, 40), (90, 60, 21), (99, 99, 51), (399, 399, 1)])
+def test_estimates_begin_at_the_checkpoint(tmp_path, monkeypatch, done, best, left):
+    trial = Trial(setting(epochs=400, patience=50), 0)
+    others = [record(0.9, seed=1)]
+    others[0].content["epochs"] = 100
+    trial.checkpoint_path(tmp_path).write_bytes(b"damaged")
+    assert estimate(trial, tmp_path, others, None).epochs == 100
+    monkeypatch.setattr(checkpoint_file, "position", lambda path: (done, best))
+    assert estimate(trial, tmp_path, others, None).epochs == left
+
+
+def test_what_takes_longest_to_measure_comes_last(tmp_path):
+    known, unknown = Trial(setting(**LONG), 0), Trial(setting(method="v2", **LONG), 0)
+    short = Trial(setting(method="v1", **SMALL), 0)
+    found = {unknown: Estimate(100, True, None), known: Estimate(100, True, 5.0), short: Estimate(3, True, None)}
+    assert nearest_first(list(found), found) == [short, known, unknown]
+
+
+def test_precisions_are_settings_of_their_own(tmp_path, small_data):
+    exact, rough = (Trial(setting(**SMALL, precision=name), 0) for name in ("highest", "medium"))
+    assert rough.name == exact.name.replace("-seed0", "-medium-seed0")
+    assert rough.setting.label == exact.setting.label.replace(" split:", " split, medium:")
+    with precision.at("medium"):
+        assert run_trial(rough, tmp_path, None, "cpu")
+    assert [record.trial for record in read_records(tmp_path)] == [rough]
+    assert Trial.from_json(rough.as_json()) == rough
+
+
+def test_a_long_history_is_thinned(tmp_path, small_data):
+    trial = Trial(setting(**{**SMALL, "epochs": 450, "patience": None}), 0)
+    assert run_trial(trial, tmp_path, None, "cpu")
+    (found,) = read_records(tmp_path)
+    epochs = found.content["history"]["epoch"]
+    assert epochs == list(range(3, 451, 3))
+    assert {len(values) for values in found.content["history"].values()} == {len(epochs)}
+
+
+def test_epochs_with_scores_stay_in_a_history(tmp_path, small_data):
+    fields = {**SMALL, "epochs": 401, "patience": None, "evaluate_every": 50}
+    assert run_trial(Trial(setting(**fields), 0), tmp_path, None, "cpu")
+    (found,) = read_records(tmp_path)
+    history = found.content["history"]
+    scored = [epoch for epoch, score in zip(history["epoch"], history["valid_auc"], strict=True) if score is not None]
+    assert scored == [*range(50, 401, 50), 401]
+    assert history["epoch"] == sorted({*range(3, 401, 3), *scored})
+
+
 def test_records_of_another_version_or_trial_are_refused(tmp_path, here):
     trial = Trial(setting(**SMALL), 0)
     run_matrix([trial], Conditions(tmp_path), quiet=True)
@@ -342,7 +462,7 @@ def test_records_of_another_version_or_trial_are_refused(tmp_path, here):
         with pytest.raises(ValueError, match=r"is from version 0\.0\.0"):
             read()
     path.write_text(json.dumps({**content, "format": "seegera_fast.Trial/1"}))
-    with pytest.raises(ValueError, match=r"format 'seegera_fast\.Trial/1', want 'seegera_fast\.Trial/2'"):
+    with pytest.raises(ValueError, match=r"format 'seegera_fast\.Trial/1', want 'seegera_fast\.Trial/3'"):
         read_records(tmp_path)
     path.write_text(json.dumps({**content, "seed": 3}))
     with pytest.raises(ValueError, match=r"is the record of another trial, .*-seed3"):
@@ -480,12 +600,13 @@ def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, send, signals):
 def record(score, *, seed=0, failure=None, **keys):
     where = setting(**keys)
     scores = {each.name: score for each in TASKS[where.task].scores}
-    history = {"loss": [1.0, 0.5, 0.33333], "valid_auc": [None, 0.5, 0.5]}
+    history = {"epoch": [1, 2, 3], "loss": [1.0, 0.5, 0.33333], "valid_auc": [None, 0.5, 0.5]}
     content = {
         "setting": {},
         "failure": failure,
         "machine": {
             "gpu": None,
+            "processor": "A Processor",
             "instruction_set": "avx2",
             "threads": 2,
             "system": "Linux x86_64",
@@ -591,12 +712,63 @@ def test_markdown_says_what_is_not_the_papers_protocol():
     assert len(widths) == 1
 
 
-def test_the_page_in_docs_is_that_of_its_records():
+def test_what_was_cut_off_is_apart():
+    whole, cut = record(0.95), record(0.9, epochs=3)
+    assert (whole.cut_off, cut.cut_off) == (False, True)
+    # A rehearsal that early stopping ended before its limit was not cut off.
+    assert not record(0.9, epochs=4).cut_off
+    table = summary.rows([whole, cut])
+    first, _, second = summary.markdown(table).partition("Cut off after fewer epochs than the paper allows:")
+    assert "| SeeGera-v3 | paper | AUC |" in first
+    assert "epochs=3" not in first
+    assert "SeeGera-v3 (epochs=3) | paper | AUC |" in second
+    panels = page._dots(table)
+    assert list(panels) == ["cora, AUC (%)", "cora, AP (%)", "cora, AUC (%), cut off", "cora, AP (%), cut off"]
+    assert panels["cora, AUC (%)"] == {
+        "paper": {"SeeGera-v3": (95.5, 0.71)},
+        "ours, 70/20/10": {"SeeGera-v3": (pytest.approx(95.0), None)},
+    }
+
+
+def test_rows_name_their_machine_and_precision():
+    records = [record(0.95), record(0.95, seed=1), record(0.9, precision="medium")]
+    records[1].content["machine"] = {**records[1].content["machine"], "processor": "Another"}
+    text = summary.markdown(summary.rows(records))
+    assert "| highest | A, B |" in text
+    assert "| medium | A |" in text
+    assert "- A: A Processor (avx2, 2 threads), operations on cpu, Linux x86_64; seegera-fast 1, torch 1" in text
+    assert "- B: Another (avx2, 2 threads)" in text
+
+
+def test_grids_of_masking_rates_have_tables_of_their_own(tmp_path):
+    rates = [(0.0, 0.0), (0.3, 0.0), (0.3, 0.5)]
+    records = [
+        record(0.9 + index / 100, seed=seed, **dict(zip(RATES, pair, strict=True)))
+        for index, pair in enumerate(rates)
+        for seed in range(2)
+    ]
+    text = summary.markdown(summary.rows(records))
+    assert "cora, paper split: AUC (%), over the masking rates:" in text
+    assert "| features masked | 0 of the links masked | 0.3 of the links masked |" in text
+    assert "| 0 | 90.00 ± 0.00 (2) | 91.00 ± 0.00 (2) |" in text
+    assert "| 0.5 | – | 92.00 ± 0.00 (2) |" in text
+    assert "Not the paper's protocol" not in text
+    path = tmp_path / "page.md"
+    page.write_page(path, records)
+    assert sorted(file.name for file in (tmp_path / "page").iterdir()) == ["link-rates.png"]
+    assert "](page/link-rates.png)" in path.read_text()
+
+
+def test_the_page_in_docs_is_that_of_its_records(tmp_path):
     docs = Path(__file__).resolve().parents[1] / "docs"
-    records = read_records(docs / "results" / "trials")
-    page = (docs / "results.md").read_text(encoding="utf-8")
-    assert f"- {len(records)} trials, " in page
-    assert summary.markdown(summary.rows(records)).rstrip() in page
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for text in (docs / "results").glob("*.md"):
+        shutil.copy(text, folder)
+    page.write_page(tmp_path / "results.md", read_records(docs / "results" / "trials"))
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == (docs / "results.md").read_text(encoding="utf-8")
+    pictures = {file.name for file in folder.glob("*.png")}
+    assert pictures == {file.name for file in (docs / "results").glob("*.png")}
 
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -629,7 +801,8 @@ def test_reproduce_writes_tables_and_a_page(run, here, tmp_path):
     assert "link, cora, released split: SeeGera-v3 (" in printed
     assert "95.50 ± 0.71" in printed
     assert f"{here[0].name}: AUC " in err
-    assert sorted(path.name for path in out.iterdir()) == ["results.json", "results.md", "trials"]
+    # The page has the tables that would else be in results.md.
+    assert sorted(path.name for path in out.iterdir()) == ["results.json", "trials"]
     rows = json.loads((out / "results.json").read_text())["rows"]
     assert len(rows) == 4 + 2 + 1
     assert rows[0]["setting"]["fields"] == SMALL
@@ -639,7 +812,7 @@ def test_reproduce_writes_tables_and_a_page(run, here, tmp_path):
     for part in ("# Results", "10 trials", "## Attribute inference", "Not the paper's protocol", "torch "):
         assert part in text
     pictures = sorted(path.name for path in (page.parent / "results").iterdir())
-    assert pictures == sorted(f"{task}-{kind}.png" for task in TASKS for kind in ("bars", "curves"))
+    assert pictures == sorted(f"{task}-{kind}.png" for task in TASKS for kind in ("curves", "dots"))
     for name in pictures:
         assert f"](results/{name})" in text
         assert (page.parent / "results" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -649,13 +822,27 @@ def test_reproduce_writes_tables_and_a_page(run, here, tmp_path):
     assert (status, err) == (0, "")
     assert again == printed
     assert len(here) == 10
-    before, noticed, after = page.read_text().partition("\n\nWhat was noticed.\n\n")
-    assert noticed
-    assert f"{before}\n\n{after}" == text
+    noticed = "\n\n## What to make of it\n\nWhat was noticed.\n"
+    assert page.read_text() == text.rstrip("\n") + noticed
 
     (page.parent / "results" / "more.md").write_text("## More\n")
+    (page.parent / "results" / "results.md").write_text("# What reproduce wrote there itself\n")
     assert run(*command, "--quiet")[::2] == (0, "")
-    assert "\n\n## More\n\n## Pictures\n\n" in page.read_text()
+    whole = text.rstrip("\n") + "\n\n## More" + noticed
+    assert page.read_text() == whole
+
+    page.unlink()
+    again = run("reproduce", "--no-run", "--out", out, "--page", page)
+    assert again[::2] == (0, "")
+    assert page.read_text() == whole
+    assert len(here) == 10
+
+
+def test_no_run_needs_trials(run, here, tmp_path):
+    status, _, err = run("reproduce", "--no-run", "--out", tmp_path / "out")
+    assert status == 2
+    assert f"--no-run: got --out {tmp_path / 'out'}, want a folder of reproduce" in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_reproduce_exit_status_and_lines(run, here, tmp_path):

@@ -56,7 +56,7 @@ def plain_picture(monkeypatch):
 
 @pytest.fixture
 def page_without_pictures(monkeypatch):
-    for name in ("save_bars", "save_curves"):
+    for name in ("save_dots", "save_curves"):
         monkeypatch.setattr(f"seegera_fast.experiments.page.{name}", lambda file, panels, **options: None)
 
 

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import datasets
+import torch
+
+from .. import datasets, precision
 from ..experiments.matrix import PAPER_DATA, Outcome, plan, run_matrix
 from ..experiments.page import write_page
 from ..experiments.protocols import BASELINES, OWN_METHODS, PAPER_TASKS, SPLIT_ARGUMENTS, TASKS
-from ..experiments.summary import Row, as_json, markdown, readable_row, rows, title_with_unit
-from ..experiments.trials import Trial, read_records
+from ..experiments.summary import Row, as_json, grids, markdown, readable_row, rows
+from ..experiments.trials import RATES, Trial, read_records
 from ..experiments.worker import Conditions
 from ..support.atomic import written_aside
 from ..support.hints import one_line
@@ -55,7 +57,7 @@ OPTIONS_OF_SWEEP = {
     "structure_masking_rate": "--structure-rates",
     "feature_masking_rate": "--feature-rates",
 }
-RATES = tuple(step / 10 for step in range(6))
+DEFAULT_RATES = tuple(step / 10 for step in range(6))
 STATUSES = """\
 exit status:
   0 all trials are done, 2 bad input or a data set that isn't there, 3 a trial became NaN or infinite or ended with an
@@ -67,8 +69,10 @@ REPRODUCE_EXAMPLES = f"""\
 examples:
   seegera-fast reproduce --task link --data cora citeseer --trials 5 --jobs 2
       the table of link prediction for two data sets, on both splits, beside the paper's figures
-  seegera-fast reproduce --budget 60 --page docs/results.md
-      starts trials for an hour, and writes a page about all that is finished in --out; --budget 0 runs none
+  seegera-fast reproduce --budget 60
+      runs for an hour, the rows first that are nearest to their end; the next hour goes on where this one stopped
+  seegera-fast reproduce --no-run --page docs/results.md
+      runs nothing, and writes the page about all that is finished in --out again
   seegera-fast reproduce --task attribute --data cora --variant nf
       the ablation without feature embeddings
   seegera-fast reproduce --task link --data photo --set negatives=edges
@@ -76,7 +80,7 @@ examples:
 
 files in the folder of --out:
   trials/NAME.json  one per finished trial: scores, configuration, versions, the history of every epoch
-  results.json, results.md  the tables, of all trials in the folder
+  results.json, results.md  the tables, of all trials in the folder; with --page they are there instead of results.md
 
 {STATUSES}"""
 SWEEP_EXAMPLES = f"""\
@@ -127,6 +131,11 @@ def add_reproduce(commands: Any) -> Parser:
         help="write a page of results, in Markdown, and its pictures to the folder of that name without the ending; "
         "notes.md there, if you write one, becomes part of the page, and other .md files come after its tables",
     )
+    reproduce.add_argument(
+        "--no-run",
+        action="store_true",
+        help="run nothing, and make the tables and the page of the trials in --out again",
+    )
     reproduce.set_defaults(run=_reproduce)
     return reproduce
 
@@ -147,7 +156,7 @@ def add_sweep(commands: Any) -> Parser:
             f"--{name}-rates",
             type=read_rate,
             nargs="+",
-            default=RATES,
+            default=DEFAULT_RATES,
             metavar="RATE",
             help=f"{name} masking rates. Default: 0 to 0.5 in steps of 0.1",
         )
@@ -211,7 +220,11 @@ def _add_running(parser: argparse.ArgumentParser, out: str) -> None:
         "--jobs", type=read_count, default=1, metavar="N", help="trials at a time, which share the threads. Default: 1"
     )
     parser.add_argument(
-        "--budget", type=read_minutes, default=math.inf, metavar="MINUTES", help="start no trial after so many minutes"
+        "--budget",
+        type=read_minutes,
+        default=math.inf,
+        metavar="MINUTES",
+        help="stop after so many minutes; rows that are nearest to their end come first",
     )
     add_common_options(parser)
     parser.add_argument(
@@ -221,6 +234,10 @@ def _add_running(parser: argparse.ArgumentParser, out: str) -> None:
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
     return {**dict(options.fields), **({} if options.epochs is None else {"epochs": options.epochs})}
+
+
+def _precision(options: argparse.Namespace) -> str:
+    return precision.asked(torch.device(str(options.device)).type) if options.precision is None else options.precision
 
 
 def _splits(options: argparse.Namespace) -> list[str]:
@@ -242,35 +259,36 @@ def _reproduce(options: argparse.Namespace) -> int:
         _splits(options),
         range(options.trials),
         [_fields(options)],
+        _precision(options),
     )
-    outcome = _run(options, trials)
+    outcome = None if options.no_run else _run(options, trials)
     records = read_records(options.out / "trials")
+    if options.no_run and not records:
+        raise ValueError(f"--no-run: got --out {options.out}, want a folder of reproduce: it has no finished trial")
     found = rows(records)
     _write(options.out / "results.json", json_text({"rows": as_json(found)}))
-    _write(options.out / "results.md", "# Results\n\n" + markdown(found))
-    if options.page is not None:
+    if options.page is None:
+        _write(options.out / "results.md", "# Results\n\n" + markdown(found))
+    else:
         write_page(options.page, records)
-    _print_table(_rows_of(trials, found))
-    page = f"; {options.page}" if options.page else ""
-    print(one_line(f"tables in {options.out}: results.md, results.json{page}"))
-    return _report(options, outcome)
+    _print_table(found if outcome is None else _rows_of(trials, found))
+    page = options.page or options.out / "results.md"
+    print(one_line(f"tables in {page} and {options.out / 'results.json'}"))
+    return 0 if outcome is None else _report(options, outcome)
 
 
 def _sweep(options: argparse.Namespace) -> int:
     fields = _fields(options)
     pairs = itertools.product(_unique(options.structure_rates), _unique(options.feature_rates))
-    grid = [{"structure_masking_rate": first, "feature_masking_rate": second, **fields} for first, second in pairs]
+    grid = [{**dict(zip(RATES, pair, strict=True)), **fields} for pair in pairs]
     splits = _splits(options)
-    trials = plan([options.task], _unique(options.data), ["v3"], splits, range(options.trials), grid)
+    trials = plan(
+        [options.task], _unique(options.data), ["v3"], splits, range(options.trials), grid, _precision(options)
+    )
     outcome = _run(options, trials)
     found = [row for row in _rows_of(trials, rows(read_records(options.out / "trials"))) if row.mean is not None]
     _write(options.out / "sweep.json", json_text({"rows": as_json(found)}))
-    panels: dict[str, dict[tuple[float, float], float]] = {}
-    for row in found:
-        title = f"{row.setting.data}, {row.setting.split} split: {title_with_unit(row.score)}"
-        rates = dict(row.setting.fields)
-        cell = rates["structure_masking_rate"], rates["feature_masking_rate"]
-        panels.setdefault(title, {})[cell] = row.mean
+    panels = grids(found)
     if panels:
         with written_aside(options.out / "sweep.png") as file:
             save_heat_maps(file, panels, x="structure masking rate", y="feature masking rate")
@@ -286,7 +304,7 @@ def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
     root = None if options.root is None else str(options.root)
     # A damaged record is an error now, not after hours of training.
     read_records(options.out / "trials")
-    conditions = Conditions(options.out / "trials", root, str(options.device), options.backend, options.precision)
+    conditions = Conditions(options.out / "trials", root, str(options.device), options.backend)
     return run_matrix(trials, conditions, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
 
 
@@ -303,15 +321,9 @@ def _rows_of(trials: Sequence[Trial], found: Sequence[Row]) -> list[Row]:
 
 def _print_table(found: Sequence[Row]) -> None:
     head = ["", "score", "paper", "ours", "difference", "trials", "failed"]
-    cells = [head, *([_label(row), *readable_row(row)] for row in found)]
+    cells = [head, *([row.setting.label, *readable_row(row)] for row in found)]
     # Here, because "+/-" for "±" makes a cell wider.
     print(table([[expressible(cell, sys.stdout) for cell in row] for row in cells]))
-
-
-def _label(row: Row) -> str:
-    setting = row.setting
-    split = f", {setting.split} split" if len(TASKS[setting.task].splits) > 1 else ""
-    return f"{setting.task}, {setting.data}{split}: {setting.title}"
 
 
 def _report(options: argparse.Namespace, outcome: Outcome) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 import torch
 
 from .. import datasets
+from ..precision import HIGHEST, PRECISIONS
 from ..support.atomic import Unwritable, alone, require_writable
 from ..support.progress import Steps
 from ..support.report import readable_seconds
 from ..support.signals import stop_on_signals
+from .estimates import Estimate, Pace, estimate, is_long, kind, nearest_first, outlook
 from .protocols import BASELINES, SCORES, TASKS
 from .summary import readable_value
-from .trials import Record, Setting, Trial, read_record
+from .trials import Record, Setting, Trial, read_record, read_records
 from .worker import STOPPED, Conditions, Worker
 
 PAPER_DATA = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")
@@ -34,6 +37,7 @@ def plan(
     splits: Iterable[str],
     seeds: Iterable[int],
     overrides: Iterable[dict[str, Any]] = ({},),
+    precision: str = PRECISIONS[HIGHEST],
 ) -> list[Trial]:
     """Lists the trials of a matrix: all settings with the first seed, then all with the second, and so on.
 
@@ -43,12 +47,13 @@ def plan(
     Args:
         tasks, data, methods, splits, seeds: as in Setting and Trial.
         overrides: fields that override the paper's settings; each mapping makes a setting.
+        precision: of float32 products.
 
     Raises:
         TypeError, ValueError: a task doesn't take one of the fields, or there is nothing to run.
     """
     settings = [
-        Setting(task, name, method, split, tuple(sorted(fields.items())))
+        Setting(task, name, method, split, tuple(sorted(fields.items())), precision)
         for fields in overrides
         for task in tasks
         for name in data
@@ -59,7 +64,7 @@ def plan(
     if not settings:
         raise ValueError(f"there is nothing to run: {', '.join(BASELINES)} know links only, and predict no attributes")
     for setting in settings:
-        setting.check()
+        setting.training()
     return [Trial(setting, seed) for seed in seeds for setting in settings]
 
 
@@ -94,11 +99,15 @@ def run_matrix(
 ) -> Outcome:
     """Runs the trials that have no record yet.
 
+    First an epoch of each kind is measured, and a table on stderr says how long each row will take. With a budget the
+    rows come first that are nearest to their end.
+
     Args:
         trials: in the order in which they start.
         jobs: number of trials that run at once; they share the threads.
-        budget: seconds after which no further trial is started.
-        quiet: print nothing on stderr.
+        budget: seconds after which no further trial is started, and those that run are stopped after their epoch. The
+            next run goes on with them.
+        quiet: print nothing on stderr, and measure nothing unless there is a budget.
 
     On a file system without locks a warning says that another run would not be noticed.
 
@@ -116,7 +125,7 @@ def run_matrix(
 
 
 def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: float, quiet: bool) -> Outcome:
-    start = time.monotonic()
+    end = time.monotonic() + budget
     outcome, waiting = Outcome(), []
     for trial in trials:
         if trial.record_path(conditions.folder).exists():
@@ -134,12 +143,26 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
             stop_on_signals() as stop,
             Steps(len(waiting) + done, "trial", show=not quiet, done=done) as steps,
         ):
-            while running or (waiting and not stop.requested and time.monotonic() - start < budget):
-                while waiting and len(running) < jobs and not stop.requested and time.monotonic() - start < budget:
+
+            def over() -> bool:
+                return stop.requested or time.monotonic() >= end
+
+            if not over() and (budget < math.inf or not quiet):
+                # Of a budget a tenth at most goes into measuring.
+                enough = time.monotonic() + budget / 10
+                estimates = _estimates(
+                    waiting, conditions, threads, steps, lambda: over() or time.monotonic() >= enough
+                )
+                if any(each.seconds is not None for each in estimates.values()):
+                    steps.note(outlook(estimates, jobs))
+                if budget < math.inf:
+                    waiting = nearest_first(waiting, estimates)
+            while running or (waiting and not over()):
+                while waiting and len(running) < jobs and not over():
                     trial = waiting.pop(0)
                     running[trial] = Worker(trial, conditions, threads)
                 steps.wait(", ".join(trial.name for trial in running))
-                if stop.requested:
+                if over():
                     for worker in running.values():
                         worker.stop()
                 ended = [trial for trial, worker in running.items() if worker.ended()]
@@ -155,6 +178,35 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
             worker.kill()
     outcome.left += waiting
     return outcome
+
+
+def _estimates(
+    trials: Sequence[Trial], conditions: Conditions, threads: int, steps: Steps, over: Callable[[], bool]
+) -> dict[Trial, Estimate]:
+    """What is left of the trials. Epochs of each kind are measured, in a process of its own, until that is over."""
+    paces: dict[Setting, Pace | None] = {}
+    records = read_records(conditions.folder)
+    for trial in trials:
+        like = kind(trial.setting)
+        if like not in paces and is_long(like) and not over():
+            steps.wait(f"measuring epochs of {trial.setting.label}")
+            seconds = _measured(Worker(trial, conditions, threads, pace=True), over)
+            paces[like] = None if seconds is None else Pace.of(seconds)
+    return {trial: estimate(trial, conditions.folder, records, paces.get(kind(trial.setting))) for trial in trials}
+
+
+def _measured(worker: Worker, over: Callable[[], bool]) -> list[float] | None:
+    """The seconds of some epochs; None: it was stopped, or it failed as the trial itself will."""
+    try:
+        while not worker.ended():
+            if over():
+                worker.stop()
+            time.sleep(POLL_SECONDS)
+    except BaseException:
+        worker.kill()
+        raise
+    code, message = worker.end()
+    return json.loads(message) if code == 0 else None
 
 
 def _make_folder(folder: Path) -> None:

@@ -1,26 +1,30 @@
-"""Writes the page of results: how the trials were run, and tables and pictures of their scores."""
+"""Writes the page of results: tables and pictures of the trials' scores, what was noticed, and how they were run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..precision import HIGHEST, PRECISIONS
 from ..support.atomic import written_aside
-from ..support.plots import save_bars, save_curves
+from ..support.plots import save_curves, save_dots, save_heat_maps
 from ..support.report import readable_seconds
-from .protocols import METHODS, TASKS
-from .summary import Row, markdown, rows, title_with_unit
+from .protocols import TASKS
+from .summary import Row, grids, markdown, rows, title_with_unit
 from .trials import Record, Setting
+
+# The texts of a page's folder that have a place of their own on it, or none: "results.md" is what reproduce writes.
+NOTES, OWN = "notes.md", "results.md"
 
 
 def write_page(path: Path, records: Sequence[Record]) -> None:
     """Writes a Markdown page, and its pictures to a folder beside it with the page's name without the suffix.
 
-    If that folder has a file notes.md, its text goes between the description of the runs and the tables. The text of
-    its other files with the suffix .md comes after the tables.
+    Each task has its tables and, below them, its pictures. The text of other files with the suffix .md in that folder
+    comes after them. If it has a file notes.md, its text comes next, with the title "What to make of it".
 
     Raises:
         ValueError: there are no records.
@@ -29,49 +33,79 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
     if not records:
         raise ValueError(f"{path}: there is no finished trial to write about")
     table = rows(records)
-    pictures = path.with_suffix("")
-    pictures.mkdir(parents=True, exist_ok=True)
-    # As part of an address, in which blanks and brackets have other meanings.
-    folder = quote(pictures.name, errors="surrogateescape")
-    shown = []
+    folder = path.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures: dict[str, str] = {}
     for key, task in TASKS.items():
         chosen = [row for row in table if row.setting.task == key and row.mean is not None]
-        if not chosen:
-            continue
-        kept = [record for record in records if record.trial.setting.task == key and record.failure is None]
-        # One row of panels for each data set.
-        draw_curves = partial(save_curves, columns=1 + len(task.scores))
-        for name, draw, content, caption in (
-            ("bars", save_bars, _bars(chosen), "ours and the paper's, with standard deviations; the axes are cut"),
-            ("curves", draw_curves, _curves(kept), "loss and validation scores of the first seed"),
-        ):
-            with written_aside(pictures / f"{key}-{name}.png") as file:
-                draw(file, content)
-            title = f"{task.title.capitalize()}: {caption}"
-            shown.append(f"![{title}]({folder}/{key}-{name}.png)\n\n{title}.")
-    texts = {text.name: text.read_text(encoding="utf-8").strip() for text in sorted(pictures.glob("*.md"))}
-    remarks = [texts.pop("notes.md")] if "notes.md" in texts else []
-    tables = [markdown(table).rstrip(), *texts.values()]
-    parts = ["# Results", _how_it_was_run(records), *remarks, *tables, "## Pictures", *shown]
+        plain = [row for row in chosen if row.setting.rates is None]
+        kept = [
+            record
+            for record in records
+            if record.trial.setting.task == key and record.failure is None and record.trial.setting.rates is None
+        ]
+        shown = [
+            # One row of panels for each data set.
+            ("dots", "ours and the paper's, with standard deviations", _dots(plain), save_dots, len(task.scores)),
+            (
+                "curves",
+                "loss and validation scores of the first seed",
+                _curves(kept),
+                save_curves,
+                1 + len(task.scores),
+            ),
+        ]
+        texts = [
+            _picture(
+                folder, f"{key}-{name}", f"{task.title.capitalize()}: {caption}", partial(draw, columns=columns), panels
+            )
+            for name, caption, panels, draw, columns in shown
+            if panels
+        ]
+        maps = grids(chosen)
+        if maps:
+            caption = f"{task.title.capitalize()} over the masking rates"
+            draw = partial(save_heat_maps, x="structure masking rate", y="feature masking rate")
+            texts.append(_picture(folder, f"{key}-rates", caption, draw, maps))
+        if texts:
+            pictures[key] = "\n\n".join(texts)
+    texts = {text.name: text.read_text(encoding="utf-8").strip() for text in sorted(folder.glob("*.md"))}
+    texts.pop(OWN, None)
+    remarks = [f"## What to make of it\n\n{texts.pop(NOTES)}"] if NOTES in texts else []
+    parts = ["# Results", _how_it_was_run(records), markdown(table, pictures).rstrip(), *texts.values(), *remarks]
     with written_aside(path) as file:
         file.write(("\n\n".join(parts) + "\n").encode())
 
 
+def _picture(
+    folder: Path, name: str, caption: str, draw: Callable[[Any, Mapping[str, Any]], None], panels: Mapping[str, Any]
+) -> str:
+    """Draws a picture, and returns the Markdown that shows it."""
+    with written_aside(folder / f"{name}.png") as file:
+        draw(file, panels)
+    # As part of an address, in which blanks and brackets have other meanings.
+    address = quote(folder.name, errors="surrogateescape")
+    return f"![{caption}]({address}/{name}.png)\n\n{caption}."
+
+
 def _series(setting: Setting) -> str:
-    overrides = ", ".join(f"{field}={value}" for field, value in setting.fields)
-    return f"ours, {setting.split} split" + (f" ({overrides})" if overrides else "")
+    return f"ours, {TASKS[setting.task].split_in_words(setting.split)}"
 
 
-def _bars(table: Sequence[Row]) -> dict[str, dict[str, dict[str, tuple[float, float | None]]]]:
-    """Title -> series -> method -> mean and deviation."""
+def _line(setting: Setting) -> str:
+    return setting.title + ("" if setting.precision == PRECISIONS[HIGHEST] else f", {setting.precision}")
+
+
+def _dots(table: Sequence[Row]) -> dict[str, dict[str, dict[str, tuple[float, float | None]]]]:
+    """Title -> series -> line -> mean and deviation. What was cut off has panels of its own, which come last."""
     panels: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in table:
-        panel = panels.setdefault(f"{row.setting.data}, {title_with_unit(row.score)}", {"paper": {}})
-        method = METHODS[row.setting.method].title
+    for row in sorted(table, key=lambda row: row.cut_off):
+        title = f"{row.setting.data}, {title_with_unit(row.score)}" + (", cut off" if row.cut_off else "")
+        panel = panels.setdefault(title, {"paper": {}})
         if row.paper is not None:
-            panel["paper"][method] = row.paper
-        panel.setdefault(_series(row.setting), {})[method] = (row.mean, row.deviation)
-    return {title: {name: bars for name, bars in panel.items() if bars} for title, panel in panels.items()}
+            panel["paper"][_line(row.setting)] = row.paper
+        panel.setdefault(_series(row.setting), {})[_line(row.setting)] = (row.mean, row.deviation)
+    return {title: {name: dots for name, dots in panel.items() if dots} for title, panel in panels.items()}
 
 
 def _curves(records: Sequence[Record]) -> dict[str, dict[str, list[tuple[int, float]]]]:
@@ -86,32 +120,18 @@ def _curves(records: Sequence[Record]) -> dict[str, dict[str, list[tuple[int, fl
         history = record.content["history"]
         lines = {f"valid_{score.name}": f"validation {score.title}" for score in TASKS[setting.task].scores}
         for key, name in {"loss": "loss", **lines}.items():
-            values = enumerate(history.get(key, ()), start=1)
+            values = zip(history["epoch"], history.get(key, ()), strict=False)
             points = [(epoch, value) for epoch, value in values if value is not None]
             if points:
-                panels.setdefault(f"{setting.data}, {name}", {})[f"{setting.title}, {setting.split} split"] = points
+                panels.setdefault(f"{setting.data}, {name}", {})[f"{_line(setting)}, {setting.split} split"] = points
     return dict(sorted(panels.items()))
 
 
 def _how_it_was_run(records: Sequence[Record]) -> str:
     seconds = sum(record.content.get("seconds", 0.0) for record in records)
-    lines = [
+    return (
         "Generated by `seegera-fast reproduce --page` from the records of its trials. The settings are those of the "
         "paper. Settings that the paper does not print, and a few for which the authors' released program is known to "
-        "have another value, are those of that program; `seegera_fast/tasks/presets.toml` says which.",
-        f"- {len(records)} trials, {readable_seconds(seconds)} of training in all. Each runs in a separate process.",
-    ]
-    machines: dict[str, int] = {}
-    for record in records:
-        machines[_machine(record.content)] = machines.get(_machine(record.content), 0) + 1
-    lines += [f"- {count} trials on {text}." for text, count in sorted(machines.items())]
-    return lines[0] + "\n\n" + "\n".join(lines[1:])
-
-
-def _machine(content: dict[str, Any]) -> str:
-    machine, versions = content["machine"], content["versions"]
-    threads = f"{machine['threads']} thread" + ("s" if machine["threads"] > 1 else "")
-    processor = machine["gpu"] or f"a CPU ({machine['instruction_set'] or 'no native kernels'}, {threads})"
-    processor += f", operations on {' and '.join(machine['backends'])}"
-    names = ("seegera-fast", "torch", "numpy", "scipy", "scikit-learn")
-    return f"{processor}, {machine['system']}; {', '.join(f'{name} {versions[name]}' for name in names)}"
+        "have another value, are those of that program; `seegera_fast/tasks/presets.toml` says which.\n\n"
+        f"{len(records)} trials, {readable_seconds(seconds)} of training in all. Each ran in a process of its own."
+    )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Iterable, Sequence
+import string
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from .. import datasets
+from ..precision import HIGHEST, PRECISIONS
 from ..support.report import readable_bytes, readable_seconds
 from ..support.tables import read_tables
 from .protocols import METHODS, PAPER, SCORES, TASKS
@@ -26,6 +30,8 @@ class Row:
         trials, failed: number of trials in the mean, and of those left out because a number became NaN or infinite.
         seconds, epochs: means over the trials.
         peak_memory: the largest peak of all trials, in bytes.
+        cut_off: whether a trial ended because the setting allows fewer epochs than the paper's.
+        machines: the machines of the trials, in words.
     """
 
     setting: Setting
@@ -38,6 +44,8 @@ class Row:
     seconds: float | None
     epochs: float | None
     peak_memory: int | None
+    cut_off: bool
+    machines: tuple[str, ...]
 
     @property
     def difference(self) -> float | None:
@@ -60,7 +68,10 @@ class Row:
 
 
 def rows(records: Iterable[Record]) -> list[Row]:
-    """The rows of all settings, sorted by task, data set, split and method, with the paper's protocol first."""
+    """The rows of all settings, sorted by task, data set, split and method.
+
+    In each group the paper's protocol comes first.
+    """
     by_setting: dict[Setting, list[Record]] = {}
     for record in records:
         by_setting.setdefault(record.trial.setting, []).append(record)
@@ -68,7 +79,8 @@ def rows(records: Iterable[Record]) -> list[Row]:
 
     def order(setting: Setting) -> tuple[Any, ...]:
         orders = (list(TASKS).index(setting.task), names.index(setting.data), setting.split)
-        return (*orders, bool(setting.fields), setting.title, list(METHODS).index(setting.method))
+        precision = PRECISIONS.index(setting.precision)
+        return (*orders, bool(setting.fields), setting.title, list(METHODS).index(setting.method), precision)
 
     return [
         _row(setting, score, by_setting[setting])
@@ -93,7 +105,21 @@ def _row(setting: Setting, score: str, records: Sequence[Record]) -> Row:
         seconds=statistics.fmean(content["seconds"] for content in good) if good else None,
         epochs=statistics.fmean(content["epochs"] for content in good) if good else None,
         peak_memory=max(memory, default=None),
+        cut_off=any(record.cut_off for record in records),
+        machines=tuple(sorted({machine_in_words(record.content) for record in records})),
     )
+
+
+def machine_in_words(content: dict[str, Any]) -> str:
+    """The machine of a record and the versions of its libraries."""
+    machine, versions = content["machine"], content["versions"]
+    threads = f"{machine['threads']} thread" + ("s" if machine["threads"] > 1 else "")
+    name = machine["gpu"] or machine["processor"] or "a CPU"
+    kernels = "" if machine["gpu"] else f" ({machine['instruction_set'] or 'no native kernels'}, {threads})"
+    on = f"operations on {' and '.join(machine['backends'])}"
+    libraries = ("seegera-fast", "torch", "numpy", "scipy", "scikit-learn")
+    listed = ", ".join(f"{library} {versions[library]}" for library in libraries)
+    return f"{name}{kernels}, {on}, {machine['system']}; {listed}"
 
 
 def in_papers_unit(score: str, value: float) -> float:
@@ -136,26 +162,89 @@ def as_json(table: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def markdown(table: Sequence[Row]) -> str:
-    """A Markdown table per task, followed by notes on how to read it."""
+def markdown(table: Sequence[Row], after: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Markdown tables of each task, followed by notes on how to read them.
+
+    Rows that were cut off have a table of their own, as have grids of masking rates.
+
+    Args:
+        after: what follows the tables of a task, by its key.
+    """
+    letters = _letters(table)
     parts = []
     for key, task in TASKS.items():
-        chosen = [row for row in table if row.setting.task == key]
-        if chosen:
-            parts += [f"## {task.title.capitalize()}", _markdown_table(chosen)]
-    return "\n\n".join([*parts, _notes(table)]) + "\n"
+        of_task = [row for row in table if row.setting.task == key]
+        grids = _grids(of_task)
+        plain = [row for row in of_task if row.setting.rates is None]
+        ended, cut = ([row for row in plain if row.cut_off == was_cut] for was_cut in (False, True))
+        if not of_task:
+            continue
+        parts.append(f"## {task.title.capitalize()}")
+        if ended:
+            parts.append(_markdown_table(ended, letters))
+        if cut:
+            parts += ["Cut off after fewer epochs than the paper allows:", _markdown_table(cut, letters)]
+        for title, cells in grids.items():
+            parts += [f"{title}, over the masking rates:", _markdown_grid(cells)]
+        if key in after:
+            parts.append(after[key])
+    return "\n\n".join([*parts, _notes(table, letters)]) + "\n"
 
 
-def _markdown_table(table: Sequence[Row]) -> str:
+def _grids(table: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of grids of masking rates, by the titles of the grids."""
+    found: dict[str, list[Row]] = {}
+    for row in table:
+        if row.setting.rates is not None and row.mean is not None:
+            found.setdefault(grid_title(row), []).append(row)
+    return found
+
+
+def grid_title(row: Row) -> str:
+    """The title of the grid of masking rates that a row belongs to."""
+    setting = row.setting
+    parts = [setting.data, f"{setting.split} split", *setting.fields_beside_rates]
+    if setting.precision != PRECISIONS[HIGHEST]:
+        parts.append(setting.precision)
+    return f"{', '.join(parts)}: {title_with_unit(row.score)}"
+
+
+def grids(table: Sequence[Row]) -> dict[str, dict[tuple[float, float], float]]:
+    """The means of grids of masking rates: title -> (structure, feature) -> mean."""
+    return {title: {row.setting.rates: row.mean for row in found} for title, found in _grids(table).items()}
+
+
+def _markdown_grid(table: Sequence[Row]) -> str:
+    cells = {row.setting.rates: f"{_with_deviation(row.mean, row.deviation)} ({row.trials})" for row in table}
+    across, down = (sorted({rates[side] for rates in cells}) for side in (0, 1))
+    head = ["features masked", *(f"{rate:g} of the links masked" for rate in across)]
+    lines = [head, ["---"] * len(head)]
+    lines += [[f"{second:g}", *(cells.get((first, second), "–") for first in across)] for second in down]
+    return _lines(lines)
+
+
+def _letters(table: Sequence[Row]) -> dict[str, str]:
+    """A letter for each machine: A to Z, then AA and so on."""
+    machines = sorted({machine for row in table for machine in row.machines})
+    names = itertools.chain.from_iterable(
+        map("".join, itertools.product(string.ascii_uppercase, repeat=length)) for length in itertools.count(1)
+    )
+    return dict(zip(machines, names, strict=False))
+
+
+def _markdown_table(table: Sequence[Row], letters: Mapping[str, str]) -> str:
     head = [
         *("data set", "method", "split", "score", "paper", "ours", "difference", "reached"),
-        *("trials", "failed", "epochs", "time per trial", "peak memory"),
+        *("trials", "failed", "epochs", "time per trial", "peak memory", "precision", "machine"),
     ]
-    lines = [head, ["---"] * len(head), *map(_cells, table)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return _lines([head, ["---"] * len(head), *(_cells(row, letters) for row in table)])
 
 
-def _cells(row: Row) -> list[str]:
+def _lines(cells: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _cells(row: Row, letters: Mapping[str, str]) -> list[str]:
     score, paper, ours, difference, trials, failed = readable_row(row)
     return [
         *(row.setting.data, row.setting.title, row.setting.split, score, paper, ours, difference),
@@ -164,6 +253,8 @@ def _cells(row: Row) -> list[str]:
         "–" if row.epochs is None else f"{row.epochs:.0f}",
         "–" if row.seconds is None else readable_seconds(row.seconds),
         readable_bytes(row.peak_memory),
+        row.setting.precision,
+        ", ".join(letters[machine] for machine in row.machines),
     ]
 
 
@@ -182,18 +273,22 @@ def readable_row(row: Row) -> list[str]:
     ]
 
 
-def _notes(table: Sequence[Row]) -> str:
+def _notes(table: Sequence[Row], letters: Mapping[str, str]) -> str:
     notes = [
         "AUC, AP and accuracy are in percent. After ± stands the standard deviation over the trials. A figure is "
         "reached where ours is within one standard deviation of the paper's, or better.",
         "Splits: " + "; ".join(_split_note(key) for key in TASKS) + ".",
     ]
-    if any(row.setting.fields for row in table):
+    if any(row.setting.fields and row.setting.rates is None for row in table):
         notes.append(
             "**Not the paper's protocol:** rows with settings in brackets after the method, which override the paper's."
         )
     if any(row.failed for row in table):
         notes.append("Failed trials became NaN or infinite and are in no mean.")
+    if any(row.setting.rates is not None for row in table):
+        notes.append("In the tables over masking rates, the number of trials is in brackets.")
+    notes.append("Machines:")
+    notes.append("\n".join(f"- {letter}: {machine}." for machine, letter in letters.items()))
     return "\n\n".join(notes)
 
 

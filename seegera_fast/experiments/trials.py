@@ -17,6 +17,7 @@ from .. import backends, datasets, tasks
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..environment import LIBRARIES, machine, versions
+from ..precision import HIGHEST, PRECISIONS
 from ..support.atomic import written_aside
 from ..support.hints import quoted
 from ..support.json_fields import Fields, is_number, parse
@@ -27,9 +28,13 @@ from ..training import TrainingConfig, TrainingFailure
 from ..version import __version__
 from .protocols import METHODS, TASKS
 
-FORMAT = "seegera_fast.Trial/2"
+FORMAT = "seegera_fast.Trial/3"
+# The fields of a grid of masking rates.
+RATES = ("structure_masking_rate", "feature_masking_rate")
 # Number of epochs between two checkpoints of a trial.
 CHECKPOINT_EVERY = 25
+# A record has the history of at most about so many epochs, which is enough for pictures.
+MOST_EPOCHS_KEPT = 200
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Setting:
         method: key of a method in METHODS.
         split: name of one of the task's splits.
         fields: fields that override the paper's settings, as sorted pairs; empty in the paper's protocol.
+        precision: of float32 products, by PyTorch's name.
     """
 
     task: str
@@ -49,6 +55,7 @@ class Setting:
     method: str
     split: str
     fields: tuple[tuple[str, Any], ...] = ()
+    precision: str = PRECISIONS[HIGHEST]
 
     def __post_init__(self) -> None:
         # 0 and 0.0 are the same rate, so they must give the same name.
@@ -66,13 +73,32 @@ class Setting:
         overrides = ",".join(f"{field}={value}" for field, value in self.fields)
         if re.search(r"[^\w.,=+-]", overrides) or len(overrides) > 100:
             overrides = hashlib.sha256(json.dumps(self.fields).encode()).hexdigest()[:16]
-        return "-".join([self.task, self.data, self.method, self.split, *filter(None, [overrides])])
+        precision = "" if self.precision == PRECISIONS[HIGHEST] else self.precision
+        return "-".join([self.task, self.data, self.method, self.split, *filter(None, [overrides, precision])])
 
     @property
     def title(self) -> str:
         """The method's title, with the fields that differ from the paper's settings."""
         overrides = ", ".join(f"{field}={value}" for field, value in self.fields)
         return METHODS[self.method].title + (f" ({overrides})" if overrides else "")
+
+    @property
+    def rates(self) -> tuple[float, float] | None:
+        """Both masking rates, where both override the paper's, as in a grid of them; else None."""
+        given = dict(self.fields)
+        return tuple(given[name] for name in RATES) if all(name in given for name in RATES) else None
+
+    @property
+    def fields_beside_rates(self) -> list[str]:
+        """The fields that override the paper's settings, without masking rates, in words."""
+        return [f"{field}={value}" for field, value in self.fields if field not in RATES]
+
+    @property
+    def label(self) -> str:
+        """The setting as one line for a reader."""
+        split = f", {self.split} split" if len(TASKS[self.task].splits) > 1 else ""
+        precision = "" if self.precision == PRECISIONS[HIGHEST] else f", {self.precision}"
+        return f"{self.task}, {self.data}{split}{precision}: {self.title}"
 
     def options(self) -> dict[str, Any]:
         """The arguments of the task's function, without the graph and the seed."""
@@ -85,12 +111,16 @@ class Setting:
             **dict(self.fields),
         }
 
-    def check(self) -> None:
-        """Raises a TypeError or ValueError for fields that the task doesn't take."""
+    def training(self) -> TrainingConfig:
+        """How it is trained.
+
+        Raises:
+            TypeError, ValueError: a field that the task doesn't take.
+        """
         fields = {**METHODS[self.method].fields, **dict(self.fields)}
         if "variant" in fields:
             raise ValueError(f"variant: got {fields['variant']!r}, want none: the method is {self.method}")
-        settle(TASKS[self.task], self.data, METHODS[self.method].variant, fields)
+        return settle(TASKS[self.task], self.data, METHODS[self.method].variant, fields).training
 
 
 @dataclass(frozen=True)
@@ -126,7 +156,8 @@ class Trial:
 def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool:
     """Runs a trial, from its checkpoint if there is one, and writes its record.
 
-    A trial in which a number becomes NaN or infinite has failed, but is finished: its record says so.
+    The precision of products is that which PyTorch is set to: see :func:`seegera_fast.precision.at`. A trial in which a
+    number becomes NaN or infinite has failed, but is finished: its record says so.
 
     Returns:
         True: the trial is finished. False: a signal stopped it, and its checkpoint was written.
@@ -167,13 +198,38 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
     return True
 
 
-def _columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    """The loss, its terms and the validation scores: name -> a list with one value per epoch.
+# The epochs that epoch_seconds trains for.
+MEASURED_EPOCHS = 4
 
-    Values are rounded to five digits, which is enough for pictures. An epoch without a score has None.
+
+def epoch_seconds(setting: Setting, root: str | None, device: str) -> list[float] | None:
+    """Seconds of the first epochs of a training, of which every second one is validated. None: a signal stopped it."""
+    task = TASKS[setting.task]
+    graph = datasets.load(setting.data, root, progress=False).to(device)
+    short = {"epochs": MEASURED_EPOCHS, "evaluate_every": 2, "evaluate_after": 0}
+    result = getattr(tasks, task.name)(graph, seed=0, progress=False, **{**setting.options(), **short})
+    return None if result.interrupted else [entry["seconds"] for entry in result.history]
+
+
+def _columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
+    """The loss, its terms and the validation scores: name -> a list with one value for each epoch under "epoch".
+
+    These are every epoch of a short training, of a longer one every second, third and so on, the last one, and those
+    with validation scores where only some have them. Values are rounded to five digits. An epoch without a score has
+    None.
     """
-    names = dict.fromkeys(name for entry in history for name in entry if name not in ("epoch", "seconds"))
-    return {name: [_rounded(entry.get(name)) for entry in history] for name in names}
+    step = -(-len(history) // MOST_EPOCHS_KEPT)
+    names = dict.fromkeys(name for entry in history for name in entry if name != "seconds")
+    validated = [any(name.startswith("valid_") for name in entry) for entry in history]
+    every_one = all(validated)
+    kept = [
+        entry
+        for number, (entry, scored) in enumerate(zip(history, validated, strict=True), start=1)
+        if number % step == 0 or number == len(history) or (scored and not every_one)
+    ]
+    return {
+        name: [entry["epoch"] if name == "epoch" else _rounded(entry.get(name)) for entry in kept] for name in names
+    }
 
 
 def _rounded(value: float | None) -> float | None:
@@ -190,6 +246,12 @@ class Record:
     @property
     def failure(self) -> str | None:
         return self.content["failure"]
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the training ended because the setting allows fewer epochs than the paper's."""
+        most = dict(self.trial.setting.fields).get("epochs")
+        return most is not None and self.failure is None and self.content["epochs"] >= most
 
 
 def read_record(path: Path) -> Record:
@@ -227,9 +289,10 @@ def _read_trial(record: Fields) -> Trial:
         data=setting.text("data", datasets.names()),
         method=setting.text("method", METHODS),
         split=setting.text("split", TASKS[task].splits),
+        precision=setting.text("precision", PRECISIONS),
         fields=tuple(sorted((name, overrides.take(name)) for name in overrides)),
     )
-    found.check()
+    found.training()
     return Trial(found, record.whole("seed"))
 
 
@@ -238,7 +301,8 @@ def _read_machine(record: Fields) -> str:
     machine, libraries = record.fields("machine"), record.fields("versions")
     machine.whole("threads", 1)
     machine.text("system")
-    for name in ("gpu", "instruction_set"):
+    machine.text("precision", PRECISIONS)
+    for name in ("gpu", "instruction_set", "processor"):
         if machine.take(name) is not None:
             machine.text(name)
     if not all(isinstance(name, str) for name in machine.items("backends")):
@@ -262,8 +326,11 @@ def _check_outcome(record: Fields, task: Task) -> None:
     record.whole("peak_memory_bytes", none=True)
     record.fields("configuration")
     history = record.fields("history")
+    kept = history.items("epoch")
+    if not all(type(epoch) is int and 1 <= epoch <= epochs for epoch in kept) or kept != sorted({*kept}):
+        raise history.wrong("epoch", f"ascending numbers from 1 to {epochs}")
     for name in history:
-        values = history.items(name, epochs)
+        values = history.items(name, len(kept))
         if not all(value is None or is_number(value) for value in values):
             raise history.wrong(name, "numbers or null")
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 import torch
 
 from .. import backends, precision
-from .trials import Trial, run_trial
+from .trials import Trial, epoch_seconds, run_trial
 
 # The exit status of a trial that was stopped and can be resumed.
 STOPPED = 130
@@ -34,18 +34,16 @@ class Conditions:
         root: folder of the data sets; None: the default folder.
         device: such as "cpu" or "cuda:0".
         backend: the backend of every operation; None: chosen for each operation.
-        precision: of float32 products, by PyTorch's name; None: PyTorch's default.
     """
 
     folder: Path
     root: str | None = None
     device: str = "cpu"
     backend: str | None = None
-    precision: str | None = None
 
 
 class Worker:
-    """A process that runs one trial.
+    """A process that runs one trial, or with ``pace`` measures the time of its epochs.
 
     In its own process a trial's peak memory can be measured, and a crash does not affect other trials. The process has
     its own session, so it does not get signals that are sent to the terminal or to this process's group. Its standard
@@ -53,15 +51,15 @@ class Worker:
     of the epoch.
     """
 
-    def __init__(self, trial: Trial, conditions: Conditions, threads: int) -> None:
+    def __init__(self, trial: Trial, conditions: Conditions, threads: int, *, pace: bool = False) -> None:
         job = {
             "trial": trial.as_json(),
             "folder": str(conditions.folder),
             "root": conditions.root,
             "device": conditions.device,
             "backend": conditions.backend,
-            "precision": conditions.precision,
             "threads": threads,
+            "pace": pace,
         }
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps(job), *map(str, sys.path)],
@@ -76,7 +74,7 @@ class Worker:
         return self._process.poll() is not None
 
     def stop(self) -> None:
-        """Asks the process to stop at the end of the epoch."""
+        """Asks the process to stop at the end of the epoch. May be called again."""
         self._process.stdin.close()
 
     def kill(self) -> None:
@@ -85,7 +83,10 @@ class Worker:
         self.end()
 
     def end(self) -> tuple[int, str]:
-        """Waits for the process. Returns its exit status, negative for a signal, and its error message."""
+        """Waits for the process. Returns its exit status, negative for a signal, and its message.
+
+        That is an error, or with ``pace`` the seconds of the epochs as JSON.
+        """
         with self._process as process:
             message = process.stdout.read().strip()
         # Before the training begins, SIGTERM simply ends the process: there is no state to write.
@@ -93,8 +94,9 @@ class Worker:
 
 
 def main(text: str) -> NoReturn:
-    """The process's main function: runs the trial that ``text`` describes in JSON, and prints an error message."""
+    """The process's main function: runs the trial that ``text`` describes in JSON, and prints its message."""
     job = json.loads(text)
+    trial = Trial.from_json(job["trial"])
     # Whatever the encoding of the terminal is: the parent reads UTF-8.
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     # The parent process may ignore SIGTERM, which a child would inherit.
@@ -102,15 +104,22 @@ def main(text: str) -> NoReturn:
     threading.Thread(target=_stop_with_the_pipe, daemon=True).start()
     torch.set_num_threads(job["threads"])
     try:
-        # The parent reads stdout as an error message, so output of libraries goes to stderr.
+        # The parent reads stdout as the message, so output of libraries goes to stderr.
         with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
             if job["backend"]:
                 stack.enter_context(backends.use_backend(job["backend"]))
-            stack.enter_context(precision.at(job["precision"]))
-            finished = run_trial(Trial.from_json(job["trial"]), Path(job["folder"]), job["root"], job["device"])
+            stack.enter_context(precision.at(trial.setting.precision))
+            if job["pace"]:
+                message = json.dumps(epoch_seconds(trial.setting, job["root"], job["device"]))
+                finished = message != "null"
+            else:
+                message = ""
+                finished = run_trial(trial, Path(job["folder"]), job["root"], job["device"])
     except Exception as error:
         print(" ".join(str(error).split()) or type(error).__name__)
         sys.exit(1)
+    if message:
+        print(message)
     sys.exit(0 if finished else STOPPED)
 
 

@@ -136,45 +136,56 @@ def _draw_history(
         score_axes.legend(frameon=False)
 
 
-def save_bars(file: IO[bytes], panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]]) -> None:
-    """Draws means as bars with their deviations, with one panel per title, as PNG.
+def save_dots(
+    file: IO[bytes], panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float | None]]]], *, columns: int
+) -> None:
+    """Draws means as dots with their deviations as error bars, with one panel per title, as PNG.
+
+    The axes begin near the smallest value, because differences are small compared with the values; they say so.
 
     Args:
-        panels: title -> series -> label of the bar -> mean and deviation (None: no error bar).
+        panels: title -> series -> label of the line -> mean and deviation (None: no error bar).
+        columns: number of panels in a row.
     """
-    from matplotlib.patches import Patch
+    from matplotlib.lines import Line2D
 
-    with _panelled(file, len(panels), height=3.4) as figure:
+    labels_of = [list(dict.fromkeys(label for dots in panel.values() for label in dots)) for panel in panels.values()]
+    columns = min(columns, len(panels))
+    heights = [
+        1.2 + 0.5 * max(map(len, labels_of[start : start + columns])) for start in range(0, len(panels), columns)
+    ]
+    with _picture(file, width=3.2 * columns + 1.8, height=sum(heights) + 0.6, dpi=130) as figure:
         series = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-        for axes, (title, panel) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
-            labels = list(dict.fromkeys(label for bars in panel.values() for label in bars))
-            width = 0.8 / len(panel)
-            for number, (name, bars) in enumerate(panel.items()):
-                at = [labels.index(label) + (number - (len(panel) - 1) / 2) * width for label in bars]
-                means, deviations = zip(*bars.values(), strict=True)
-                errors = [np.nan if deviation is None else deviation for deviation in deviations]
-                colour = COLOURS[series.index(name) % len(COLOURS)]
-                axes.bar(at, means, 0.92 * width, yerr=errors, capsize=2, color=colour, error_kw={"linewidth": 1})
-            axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")
-            _zoom(
-                axes, [end for bars in panel.values() for mean, spread in bars.values() for end in _ends(mean, spread)]
-            )
+        looks = {
+            name: {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "linestyle": "none"}
+            for index, name in enumerate(series)
+        }
+        every = _panels(figure, len(panels), columns, height_ratios=heights)
+        for index, (axes, (title, panel)) in enumerate(zip(every, panels.items(), strict=True)):
+            labels = labels_of[index]
+            for number, (name, dots) in enumerate(panel.items()):
+                at = [labels.index(label) + (number - (len(panel) - 1) / 2) * 0.6 / len(panel) for label in dots]
+                means, deviations = zip(*dots.values(), strict=True)
+                errors = [0.0 if deviation is None else deviation for deviation in deviations]
+                axes.errorbar(means, at, xerr=errors, capsize=2, elinewidth=1, markersize=4.5, **looks[name])
+            # The panel on the left may have the same lines.
+            shown = index % columns == 0 or labels != labels_of[index - 1]
+            names = [label.replace(" (", "\n(", 1) if shown else "" for label in labels]
+            axes.set_yticks(range(len(labels)), names, fontsize=9)
+            axes.set_ylim(len(labels) - 0.5, -0.5)
+            ends = [end for dots in panel.values() for mean, spread in dots.values() for end in _ends(mean, spread)]
+            margin = 0.08 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
+            low, high = max(min(ends) - margin, 0.0), max(ends) + margin
+            axes.set_xlim(low, high)
+            axes.set_xlabel(f"the axis is cut: it begins at {low:.3g}" if low > 0 else "", fontsize=8)
             axes.set_title(title, fontsize=10)
-        patches = [Patch(color=COLOURS[index % len(COLOURS)], label=name) for index, name in enumerate(series)]
-        _draw_legend(figure, patches)
+            axes.grid(axis="x", alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+        _draw_legend(figure, [Line2D([], [], **look, label=name) for name, look in looks.items()])
 
 
 def _ends(mean: float, deviation: float | None) -> tuple[float, float]:
     return mean - (deviation or 0.0), mean + (deviation or 0.0)
-
-
-def _zoom(axes: Any, ends: Sequence[float]) -> None:
-    """Starts the axis just below the lowest bar's end, because differences are small compared with the values."""
-    low, high = min(ends), max(ends)
-    margin = 0.25 * (high - low) or 0.05 * abs(high) or 1.0
-    axes.set_ylim(max(low - margin, 0.0), high + margin)
-    axes.grid(axis="y", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def save_histogram(file: IO[bytes], values: np.ndarray, *, title: str, x: str, y: str) -> None:
@@ -256,10 +267,10 @@ def _panelled(file: IO[bytes], panels: int, height: float, columns: int = MOST_C
     return _picture(file, width=max(3.4 * columns, 5), height=height * rows + 0.6, dpi=130)
 
 
-def _panels(figure: Any, count: int, columns: int = MOST_COLUMNS) -> list[Any]:
+def _panels(figure: Any, count: int, columns: int = MOST_COLUMNS, **options: Any) -> list[Any]:
     """The axes of ``count`` panels; unused axes in the last row are hidden."""
     columns = min(count, columns)
-    every = list(figure.subplots(-(-count // columns), columns, squeeze=False).flat)
+    every = list(figure.subplots(-(-count // columns), columns, squeeze=False, **options).flat)
     for axes in every[count:]:
         axes.set_visible(False)
     return every[:count]
