@@ -230,10 +230,10 @@ def making_alone(nodes: int, edges: int, width: int) -> dict[str, float]:
         graph, negatives="edges", embedding_dim=width, hidden_dim=width, structure_masking_rate=0.2, prepare=False
     )
     steps, processes = EagerSteps(model, torch.optim.Adam(model.parameters(), fused=True)), Processes.current()
-    made = PartBatches(graph, sf.Batches(parts=64, per_batch=4), processes)
+    made = PartBatches(graph, sf.Batches(parts=64, per_batch=4), processes, averaging=True)
     seconds: dict[str, list[float]] = {"made": [], "ready": []}
     sources = {"made": made, "ready": Ready(made)}
-    for _ in range(7):
+    for _ in range(21):
         for name, source in sources.items():
             start = time.perf_counter()
             run_epoch(model, steps, source, 0, 1, 1.0, lambda done, count: None, processes)

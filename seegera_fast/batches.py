@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from . import backends, ops
 from .checkpoint import digest
 from .config import SeeGeraConfig
 from .distributed import Processes
@@ -163,12 +164,16 @@ class WholeGraph:
 class PartBatches:
     """The batches of one run that are made of parts of its graph.
 
+    Args:
+        averaging: see :func:`source_of`.
+
     Attributes:
         facts: what determines the batches besides the seed, by name.
         count: number of batches of an epoch.
     """
 
-    def __init__(self, graph: Graph, batches: Batches, processes: Processes) -> None:
+    def __init__(self, graph: Graph, batches: Batches, processes: Processes, *, averaging: bool = False) -> None:
+        self._averaging = averaging
         part = batches._shared_parts(graph, processes)
         self.graph, self._lean = graph, _without_names(graph)
         self.parts = int(part.max()) + 1
@@ -211,7 +216,7 @@ class PartBatches:
         return order[number * self.per_batch : (number + 1) * self.per_batch]
 
     def _batch(self, seed: int, epoch: int, number: int, parts: list[int]) -> Batch:
-        return _batch(seed, epoch, number, self.subgraph(parts), self.graph)
+        return _batch(seed, epoch, number, self.subgraph(parts), self.graph, self._averaging)
 
 
 class LoadedBatches:
@@ -224,9 +229,13 @@ class LoadedBatches:
     Args:
         numbered: every ``Data`` must have ``n_id``, and so has the links and features that the task trains on.
         per_step: number of batches of a step.
+        averaging: see :func:`source_of`.
     """
 
-    def __init__(self, graph: Graph, loader: Iterable[Any], numbered: bool, per_step: int) -> None:
+    def __init__(
+        self, graph: Graph, loader: Iterable[Any], numbered: bool, per_step: int, *, averaging: bool = False
+    ) -> None:
+        self._averaging = averaging
         self.graph, self._lean = graph, _without_names(graph)
         self.loader, self.numbered, self.per_step = loader, numbered, per_step
         self.count = self.steps_per_epoch = None
@@ -296,7 +305,7 @@ class LoadedBatches:
                 number += len(data)
 
     def _batch(self, seed: int, epoch: int, number: int, data: Any) -> Batch:
-        return _batch(seed, epoch, number, self.graph_of(data), self.graph)
+        return _batch(seed, epoch, number, self.graph_of(data), self.graph, self._averaging)
 
 
 def _without_names(graph: Graph) -> Graph:
@@ -310,21 +319,27 @@ def _without_names(graph: Graph) -> Graph:
 Source = WholeGraph | PartBatches | LoadedBatches
 
 
-def _batch(seed: int, epoch: int, number: int, graph: Graph, whole: Graph) -> Batch:
+def _batch(seed: int, epoch: int, number: int, graph: Graph, whole: Graph, averaging: bool) -> Batch:
+    if averaging:
+        with backends.unforced():
+            # Their normalised forms, which have the same bits as those that a step would make one after the other.
+            graph.features = ops.mask_entries(graph.features, 0, 0)
     return Batch(derive_seed(seed, epoch, Site.BATCHES, number), {"graph": graph, "whole": whole})
 
 
-def source_of(graph: Graph, batches: Any, *, numbered: bool = False) -> Source:
+def source_of(graph: Graph, batches: Any, *, numbered: bool = False, averaging: bool = False) -> Source:
     """The batches of a run, from the argument ``batches`` of its task.
 
     Args:
         graph: the graph that is trained on.
         numbered: see :class:`LoadedBatches`.
+        averaging: whether steps average by the features as they are (Eq. cor, the decoder's input). What they read for
+            that, the transpose and the normalised forms, is then made with the batch, in one pass.
     """
     if batches is None:
         return WholeGraph()
     processes = Processes.current()
     if isinstance(batches, Batches):
-        return PartBatches(graph, batches, processes)
+        return PartBatches(graph, batches, processes, averaging=averaging)
     with processes.together():
-        return LoadedBatches(graph, batches, numbered, processes.size)
+        return LoadedBatches(graph, batches, numbered, processes.size, averaging=averaging)

@@ -227,6 +227,26 @@ def test_batches_of_a_graph_in_memory_and_in_a_folder_are_the_same(weighted, tmp
         assert_same_bits(one.features.to_dense(), other.features.to_dense(), name="features")
 
 
+def test_averages_that_are_made_with_a_batch_are_those_of_its_steps():
+    batches = Batches(parts_of(graph()), per_batch=3)
+    for kind in (batches, Loader(graph(), halves())):
+        plain, averaging = (source_of(graph(), kind, averaging=flag) for flag in (False, True))
+        for one, other in zip(*(made(source, 1) for source in (plain, averaging)), strict=True):
+            one, other = (step[0].arguments["graph"].features for step in (one, other))
+            # Before anything asks for it.
+            assert "row_normalized" in vars(other)
+            assert "row_normalized" not in vars(one)
+            for flip in (lambda features: features, lambda features: features.transposed):
+                for forms in ((one, other), (one.row_normalized, other.row_normalized)):
+                    for name, want, got in zip(
+                        ("rowptr", "col", "values"), *(flip(form).by_rows for form in forms), strict=True
+                    ):
+                        assert_same_bits(got, want, name=name)
+            assert_same_bits(
+                other.transposed.row_normalized.values, one.transposed.row_normalized.values, name="by column"
+            )
+
+
 def test_one_batch_of_all_parts_is_the_whole_graph():
     model = SeeGera(graph(), seed=2, structure_masking_rate=0.3, dropout=0.2, **SMALL)
     # In parts whose nodes follow each other, since the nodes of a batch are in the order of its parts.

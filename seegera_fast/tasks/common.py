@@ -87,8 +87,13 @@ def run(
             held_out = task.split(graph, seed, **arguments)
     cutting = phase("cutting the graph into parts", show=progress) if isinstance(batches, Batches) else nullcontext()
     with cutting:
-        # Of a loader, only what names its nodes has the links and features that are trained on.
-        source = source_of(held_out.graph, batches, numbered=held_out.graph is not whole)
+        source = source_of(
+            held_out.graph,
+            batches,
+            # Of a loader, only what names its nodes has the links and features that are trained on.
+            numbered=held_out.graph is not whole,
+            averaging=settings.model.feature_side and settings.model.feature_masking_rate == 0,
+        )
     if processes.first:
         precision.say_if_slow(graph.device, graph.dtype)
     with processes.together():
