@@ -276,6 +276,10 @@ ENCODERS = [
     {"encoder": "mlp"},
     {"encoder": "mlp", "encoder_layers": 1, "noise_dim": 0, "num_importance_samples": 2},
     {"encoder": "mlp", "encoder_layers": 3, "embedding_dim": 9, "num_importance_samples": 3},
+    {"encoder_layers": 1, "encoder_output": "relu", "num_importance_samples": 2},
+    {"encoder_layers": 2, "encoder_output": "relu"},
+    {"encoder_layers": 3, "embedding_dim": 9, "encoder_output": "relu"},
+    {"encoder": "mlp", "encoder_output": "relu"},
 ]
 
 

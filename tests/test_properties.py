@@ -79,6 +79,7 @@ def configurations(**fixed):
         "encoder": st.sampled_from(["gcn", "mlp"]),
         "decoder": st.sampled_from(["gcn", "mlp", "inner_product"]),
         "encoder_layers": st.integers(1, 3),
+        "encoder_output": st.sampled_from(["linear", "relu"]),
         "decoder_layers": st.integers(1, 3),
         "noise_dim": st.integers(0, 3),
         "noise_prob": st.sampled_from([0.0, 0.5, 1.0]),

@@ -189,7 +189,7 @@ def _estimates(
     for trial in trials:
         like = kind(trial.setting)
         if like not in paces and is_long(like) and not over():
-            steps.wait(f"measuring epochs of {trial.setting.label}")
+            steps.wait(f"some epochs of {trial.setting.label} to measure them")
             seconds = _measured(Worker(trial, conditions, threads, pace=True), over)
             paces[like] = None if seconds is None else Pace.of(seconds)
     return {trial: estimate(trial, conditions.folder, records, paces.get(kind(trial.setting))) for trial in trials}
