@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import backends, ops
+from . import ops
 from .checkpoint import digest
 from .config import SeeGeraConfig
 from .distributed import Processes
@@ -321,9 +321,8 @@ Source = WholeGraph | PartBatches | LoadedBatches
 
 def _batch(seed: int, epoch: int, number: int, graph: Graph, whole: Graph, averaging: bool) -> Batch:
     if averaging:
-        with backends.unforced():
-            # Their normalised forms, which have the same bits as those that a step would make one after the other.
-            graph.features = ops.mask_entries(graph.features, 0, 0)
+        # With none removed, this only makes the normalised forms.
+        graph.features = ops.mask_entries(graph.features, 0, 0)
     return Batch(derive_seed(seed, epoch, Site.BATCHES, number), {"graph": graph, "whole": whole})
 
 
@@ -334,7 +333,8 @@ def source_of(graph: Graph, batches: Any, *, numbered: bool = False, averaging: 
         graph: the graph that is trained on.
         numbered: see :class:`LoadedBatches`.
         averaging: whether steps average by the features as they are (Eq. cor, the decoder's input). What they read for
-            that, the transpose and the normalised forms, is then made with the batch, in one pass.
+            that, the transpose and the normalised forms, is then made with the batch, in one pass; the same numbers, up
+            to rounding on a GPU.
     """
     if batches is None:
         return WholeGraph()

@@ -30,7 +30,8 @@ def processor() -> str | None:
     """The name of the processor; None: not known."""
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        if name := next(line.partition(":")[2].strip() for line in lines if line.startswith("model name")):
+            return name
     return platform.processor() or None
 
 

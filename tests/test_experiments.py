@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,11 +23,21 @@ import torch
 
 from seegera_fast import Graph, SeeGera, backends, checkpoint_file, datasets, precision
 from seegera_fast.command.main import main
-from seegera_fast.experiments import matrix, page, summary
+from seegera_fast.experiments import estimates, matrix, page, summary
 from seegera_fast.experiments.estimates import Estimate, Pace, estimate, nearest_first
 from seegera_fast.experiments.matrix import plan, run_matrix
 from seegera_fast.experiments.protocols import METHODS, PAPER_TASKS, TASKS
-from seegera_fast.experiments.trials import RATES, Record, Setting, Trial, read_record, read_records, run_trial
+from seegera_fast.experiments.trials import (
+    RATES,
+    Record,
+    Setting,
+    Trial,
+    _columns,
+    epoch_seconds,
+    read_record,
+    read_records,
+    run_trial,
+)
 from seegera_fast.experiments.worker import STOPPED, Conditions, Worker
 from seegera_fast.support import atomic
 from seegera_fast.support.atomic import InUse, alone
@@ -355,17 +366,24 @@ def test_a_trial_that_runs_when_the_budget_ends_is_stopped_and_goes_on(tmp_path)
     fields = {**SMALL, "embedding_dim": 4, "epochs": 1_000_000, "patience": None}
     (trial,) = plan(["link"], ["digits"], ["v3"], ["paper"], [0], [fields])
     # Starting a process takes seconds; the budget ends after some of its epochs.
-    outcome = run_matrix([trial], Conditions(tmp_path), budget=20, quiet=True)
+    outcome = run_matrix([trial], Conditions(tmp_path), budget=15, quiet=True)
     assert (outcome.left, outcome.interrupted, outcome.crashed) == ([trial], False, {})
     first, _ = checkpoint_file.position(trial.checkpoint_path(tmp_path))
-    assert run_matrix([trial], Conditions(tmp_path), budget=20, quiet=True).left == [trial]
+    assert run_matrix([trial], Conditions(tmp_path), budget=15, quiet=True).left == [trial]
     assert checkpoint_file.position(trial.checkpoint_path(tmp_path))[0] > first > 0
 
 
-LONG = {**SMALL, "epochs": 100}
+LONG = {**SMALL, "epochs": 5}
 
 
-def test_what_is_left_is_estimated_from_epochs_that_are_measured(tmp_path, here, capsys):
+@pytest.fixture
+def measuring(here, monkeypatch):
+    """Trainings of four epochs and more are long."""
+    monkeypatch.setattr(estimates, "SHORTEST", 4)
+    return here
+
+
+def test_what_is_left_is_estimated_from_epochs_that_are_measured(tmp_path, measuring, capsys):
     slow = plan(["link"], ["cora"], ["v3"], ["paper", "released"], range(2), [LONG])
     short = plan(["link"], ["cora"], ["v2"], ["paper"], range(1), [SMALL])
     outcome = run_matrix([*slow, *short], Conditions(tmp_path), jobs=2)
@@ -373,31 +391,36 @@ def test_what_is_left_is_estimated_from_epochs_that_are_measured(tmp_path, here,
     # One of each kind, and none of what is over as soon as it was measured.
     assert Here.measured == slow[:1]
     lines = capsys.readouterr().err.splitlines()
-    table = lines[: next(number for number, line in enumerate(lines) if line.startswith("all ")) + 1]
+    table = lines[: next(number for number, line in enumerate(lines) if line.startswith("all, 2 at a time ")) + 1]
     # An epoch takes 2 s, its validation one more. Early stopping may come sooner.
     assert table[0].split("  ")[0] == "missing"
     assert "link, cora, paper split: SeeGera-v3 (" in table[1]
-    assert table[1].endswith("at most 600 s (10.0 min)")
+    assert table[1].endswith("at most 30 s")
+    assert table[2].endswith("at most 30 s")
     assert table[3].endswith("not known")
+    assert table[4].endswith("not known")
 
 
-def test_a_budget_goes_first_to_the_rows_that_are_nearest_to_their_end(tmp_path, here):
+def test_a_budget_goes_first_to_the_rows_that_are_nearest_to_their_end(tmp_path, measuring):
     far, near = (plan(["link"], ["cora"], [name], ["paper"], range(2), [LONG]) for name in ("v2", "v3"))
     short = plan(["link"], ["cora"], ["v1"], ["paper"], range(1), [SMALL])
     run_matrix(near[:1], Conditions(tmp_path), quiet=True)
-    here.clear()
+    measuring.clear()
     run_matrix([*far, *near, *short], Conditions(tmp_path), budget=1000, quiet=True)
-    assert here == [*short, *near[1:], *far]
+    assert measuring == [*short, *near[1:], *far]
 
 
 def test_estimates(tmp_path):
     pace = Pace.of([9.0, 3.0, 2.0, 3.5])
     assert pace == (2.0, 1.0)
-    trial = Trial(setting(epochs=400, evaluate_every=10, patience=50), 0)
+    fields = {"evaluate_every": 10, "patience": 50}
+    trial = Trial(setting(epochs=400, **fields), 0)
     # Until the limit, with every tenth epoch validated.
     assert estimate(trial, tmp_path, [], pace) == Estimate(400, True, 400 * 2.0 + 40)
-    # As many as others of the kind took; those that were cut off say nothing.
-    others = [record(0.9, seed=1), record(0.9, seed=2, failure="epoch 1"), record(0.9, seed=2, epochs=3)]
+    # As many as others of the kind took; those that were cut off or trained otherwise say nothing.
+    silent = [record(0.9, failure="epoch 1", **fields), record(0.9, epochs=3, **fields), record(0.9, patience=50)]
+    assert estimate(trial, tmp_path, silent, pace) == Estimate(400, True, 400 * 2.0 + 40)
+    others = [*silent, record(0.9, split="released", precision="medium", **fields)]
     assert estimate(trial, tmp_path, others, pace) == Estimate(3, False, 6.0)
     assert estimate(trial, tmp_path, others, None) == Estimate(3, False, None)
     # Without early stopping the number of epochs is known.
@@ -408,7 +431,7 @@ def test_estimates(tmp_path):
 @pytest.mark.parametrize(("done", "best", "left"), [(60, 40, 40), (90, 60, 21), (99, 99, 51), (399, 399, 1)])
 def test_estimates_begin_at_the_checkpoint(tmp_path, monkeypatch, done, best, left):
     trial = Trial(setting(epochs=400, patience=50), 0)
-    others = [record(0.9, seed=1)]
+    others = [record(0.9, seed=1, patience=50)]
     others[0].content["epochs"] = 100
     trial.checkpoint_path(tmp_path).write_bytes(b"damaged")
     assert estimate(trial, tmp_path, others, None).epochs == 100
@@ -416,7 +439,30 @@ def test_estimates_begin_at_the_checkpoint(tmp_path, monkeypatch, done, best, le
     assert estimate(trial, tmp_path, others, None).epochs == left
 
 
-def test_what_takes_longest_to_measure_comes_last(tmp_path):
+@pytest.mark.parametrize("task", TASKS)
+def test_epochs_are_measured(task, small_data):
+    # Early stopping does not cut the measurement short.
+    fields = {**(QUICK if task == "node" else SMALL), "epochs": 300, "patience": 0, "evaluate_after": 100}
+    seconds = epoch_seconds(setting(task, **fields), None, "cpu")
+    assert len(seconds) == 4
+    assert Pace.of(seconds).epoch > 0
+
+
+@pytest.mark.parametrize("outcome", [(0, "a word of a library"), (1, "no memory"), (STOPPED, "")])
+def test_what_cannot_be_measured_is_not_known(tmp_path, measuring, monkeypatch, capsys, outcome):
+    class Unmeasured(Here):
+        def __init__(self, trial, conditions, threads, *, pace=False):
+            super().__init__(trial, conditions, threads, pace=pace)
+            self.outcome = outcome if pace else self.outcome
+
+    monkeypatch.setattr(matrix, "Worker", Unmeasured)
+    trials = plan(["link"], ["cora"], ["v3"], ["paper"], range(2), [LONG])
+    assert run_matrix(trials, Conditions(tmp_path)).finished == trials
+    assert Here.measured == trials[:1]
+    assert "missing" not in capsys.readouterr().err
+
+
+def test_what_takes_longest_to_measure_comes_last(measuring):
     known, unknown = Trial(setting(**LONG), 0), Trial(setting(method="v2", **LONG), 0)
     short = Trial(setting(method="v1", **SMALL), 0)
     found = {unknown: Estimate(100, True, None), known: Estimate(100, True, 5.0), short: Estimate(3, True, None)}
@@ -433,23 +479,29 @@ def test_precisions_are_settings_of_their_own(tmp_path, small_data):
     assert Trial.from_json(rough.as_json()) == rough
 
 
-def test_a_long_history_is_thinned(tmp_path, small_data):
-    trial = Trial(setting(**{**SMALL, "epochs": 450, "patience": None}), 0)
-    assert run_trial(trial, tmp_path, None, "cpu")
-    (found,) = read_records(tmp_path)
-    epochs = found.content["history"]["epoch"]
-    assert epochs == list(range(3, 451, 3))
-    assert {len(values) for values in found.content["history"].values()} == {len(epochs)}
+def history_of(epochs, validated):
+    return [
+        {"epoch": epoch, "seconds": 0.1, "loss": 1 / epoch, **({"valid_auc": 0.5} if validated(epoch) else {})}
+        for epoch in range(1, epochs + 1)
+    ]
 
 
-def test_epochs_with_scores_stay_in_a_history(tmp_path, small_data):
-    fields = {**SMALL, "epochs": 401, "patience": None, "evaluate_every": 50}
-    assert run_trial(Trial(setting(**fields), 0), tmp_path, None, "cpu")
-    (found,) = read_records(tmp_path)
-    history = found.content["history"]
-    scored = [epoch for epoch, score in zip(history["epoch"], history["valid_auc"], strict=True) if score is not None]
-    assert scored == [*range(50, 401, 50), 401]
-    assert history["epoch"] == sorted({*range(3, 401, 3), *scored})
+@pytest.mark.parametrize(
+    ("epochs", "validated", "kept"),
+    [
+        (200, lambda epoch: True, range(1, 201)),
+        (450, lambda epoch: True, range(3, 451, 3)),
+        (451, lambda epoch: True, [*range(3, 451, 3), 451]),
+        (401, lambda epoch: epoch % 50 == 0, sorted({*range(3, 401, 3), *range(50, 401, 50), 401})),
+        # Of many epochs with scores not all are kept either.
+        (905, lambda epoch: epoch > 1, sorted({*range(5, 906, 5), *range(6, 905, 5), 905})),
+    ],
+)
+def test_a_long_history_is_thinned(epochs, validated, kept):
+    columns = _columns(history_of(epochs, validated))
+    assert columns["epoch"] == list(kept)
+    assert columns["loss"] == [float(f"{1 / epoch:.5g}") for epoch in kept]
+    assert columns["valid_auc"] == [0.5 if validated(epoch) else None for epoch in kept]
 
 
 def test_records_of_another_version_or_trial_are_refused(tmp_path, here):
@@ -588,6 +640,9 @@ def test_a_signal_ends_the_trials_after_their_epoch(tmp_path, send, signals):
     else:
         assert process.returncode == 130, shown
         assert "seed0: stopped; the next run goes on" in shown
+        # Its epochs were measured before.
+        pattern = r"^link, digits, paper split: SeeGera-v3 \(.*\)  +2  +about 1,000,000  +about [\d.e+]+ s"
+        assert re.search(pattern, shown, re.MULTILINE)
         assert "2 trials are left" in shown
         assert "tables in" in printed
     assert not list(out.glob("trials/*.json"))
@@ -715,8 +770,11 @@ def test_markdown_says_what_is_not_the_papers_protocol():
 def test_what_was_cut_off_is_apart():
     whole, cut = record(0.95), record(0.9, epochs=3)
     assert (whole.cut_off, cut.cut_off) == (False, True)
-    # A rehearsal that early stopping ended before its limit was not cut off.
+    # A rehearsal that early stopping ended before its limit was not cut off, nor what may train for longer.
     assert not record(0.9, epochs=4).cut_off
+    longer = record(0.9, task="node", epochs=501)
+    longer.content["epochs"] = 501
+    assert not longer.cut_off
     table = summary.rows([whole, cut])
     first, _, second = summary.markdown(table).partition("Cut off after fewer epochs than the paper allows:")
     assert "| SeeGera-v3 | paper | AUC |" in first
@@ -748,11 +806,20 @@ def test_grids_of_masking_rates_have_tables_of_their_own(tmp_path):
         for seed in range(2)
     ]
     text = summary.markdown(summary.rows(records))
-    assert "cora, paper split: AUC (%), over the masking rates:" in text
+    assert "cora, paper split, SeeGera-v3: AUC (%), over the masking rates (machine A):" in text
     assert "| features masked | 0 of the links masked | 0.3 of the links masked |" in text
     assert "| 0 | 90.00 ± 0.00 (2) | 91.00 ± 0.00 (2) |" in text
     assert "| 0.5 | – | 92.00 ± 0.00 (2) |" in text
     assert "Not the paper's protocol" not in text
+    # A pair of its own is a row, other fields make a grid of their own, and a cell that failed is not hidden.
+    rates_of = dict(zip(RATES, (0.3, 0.5), strict=True))
+    others = [record(0.8, method="v2", **rates_of), record(0.7, dropout=0.9, **rates_of)]
+    others.append(record(0.0, failure="epoch 1", **dict(zip(RATES, (0.0, 0.5), strict=True))))
+    text = summary.markdown(summary.rows([*records, *others]))
+    assert "| cora | SeeGera-v2 (feature_masking_rate=0.5, structure_masking_rate=0.3) | paper | AUC |" in text
+    assert "| cora | SeeGera-v3 (dropout=0.9, feature_masking_rate=0.5, structure_masking_rate=0.3) | paper" in text
+    assert "| 0.5 | – (0, 1 failed) | 92.00 ± 0.00 (2) |" in text
+    assert "Not the paper's protocol" in text
     path = tmp_path / "page.md"
     page.write_page(path, records)
     assert sorted(file.name for file in (tmp_path / "page").iterdir()) == ["link-rates.png"]
@@ -801,8 +868,7 @@ def test_reproduce_writes_tables_and_a_page(run, here, tmp_path):
     assert "link, cora, released split: SeeGera-v3 (" in printed
     assert "95.50 ± 0.71" in printed
     assert f"{here[0].name}: AUC " in err
-    # The page has the tables that would else be in results.md.
-    assert sorted(path.name for path in out.iterdir()) == ["results.json", "trials"]
+    assert sorted(path.name for path in out.iterdir()) == ["results.json", "results.md", "trials"]
     rows = json.loads((out / "results.json").read_text())["rows"]
     assert len(rows) == 4 + 2 + 1
     assert rows[0]["setting"]["fields"] == SMALL

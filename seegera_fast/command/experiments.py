@@ -80,7 +80,7 @@ examples:
 
 files in the folder of --out:
   trials/NAME.json  one per finished trial: scores, configuration, versions, the history of every epoch
-  results.json, results.md  the tables, of all trials in the folder; with --page they are there instead of results.md
+  results.json, results.md  the tables, of all trials in the folder
 
 {STATUSES}"""
 SWEEP_EXAMPLES = f"""\
@@ -129,12 +129,13 @@ def add_reproduce(commands: Any) -> Parser:
         type=read_path,
         metavar="FILE",
         help="write a page of results, in Markdown, and its pictures to the folder of that name without the ending; "
-        "notes.md there, if you write one, becomes part of the page, and other .md files come after its tables",
+        "notes.md there, if you write one, becomes part of the page, and other .md files but results.md come after its "
+        "tables",
     )
     reproduce.add_argument(
         "--no-run",
         action="store_true",
-        help="run nothing, and make the tables and the page of the trials in --out again",
+        help="run nothing, whatever is named: make the tables and the page of all trials in --out again. Status 0",
     )
     reproduce.set_defaults(run=_reproduce)
     return reproduce
@@ -237,7 +238,11 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _precision(options: argparse.Namespace) -> str:
-    return precision.asked(torch.device(str(options.device)).type) if options.precision is None else options.precision
+    """The precision that the products of the trials will have on the device; a warning says if it is another one."""
+    device = torch.device(str(options.device))
+    with chosen_operations(options):
+        precision.say_if_slow(device, torch.float32)
+        return precision.in_use(device)
 
 
 def _splits(options: argparse.Namespace) -> list[str]:
@@ -267,13 +272,13 @@ def _reproduce(options: argparse.Namespace) -> int:
         raise ValueError(f"--no-run: got --out {options.out}, want a folder of reproduce: it has no finished trial")
     found = rows(records)
     _write(options.out / "results.json", json_text({"rows": as_json(found)}))
-    if options.page is None:
-        _write(options.out / "results.md", "# Results\n\n" + markdown(found))
-    else:
+    if options.page is not None:
         write_page(options.page, records)
+    if options.page != options.out / "results.md":
+        _write(options.out / "results.md", "# Results\n\n" + markdown(found))
     _print_table(found if outcome is None else _rows_of(trials, found))
-    page = options.page or options.out / "results.md"
-    print(one_line(f"tables in {page} and {options.out / 'results.json'}"))
+    page = f"; {options.page}" if options.page else ""
+    print(one_line(f"tables in {options.out}: results.md, results.json{page}"))
     return 0 if outcome is None else _report(options, outcome)
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import checkpoint_file
+from ..precision import HIGHEST, PRECISIONS
 from ..support.report import readable_seconds, table
 from .protocols import TASKS
-from .trials import MEASURED_EPOCHS, Record, Setting, Trial
+from .trials import MEASURED_EPOCHS, RATES, Record, Setting, Trial
 
-# To measure the epochs of a training that has hardly more of them would double its time.
-SHORTEST = 4 * MEASURED_EPOCHS
+# To measure the epochs of a training that has not many more of them would take too large a part of its time.
+SHORTEST = 10 * MEASURED_EPOCHS
 
 
 class Pace(NamedTuple):
@@ -47,7 +48,11 @@ class Estimate:
 
 
 def kind(setting: Setting) -> Setting:
-    """The setting on the first split of its task: the split hardly changes how long an epoch takes."""
+    """The setting on the first split of its task and without masking rates, which hardly change an epoch's time."""
+    return _on_first_split(setting).without(*RATES)
+
+
+def _on_first_split(setting: Setting) -> Setting:
     return replace(setting, split=next(iter(TASKS[setting.task].splits)))
 
 
@@ -88,23 +93,27 @@ def estimate(trial: Trial, folder: Path, records: Sequence[Record], pace: Pace |
 
 
 def _usual_epochs(setting: Setting, records: Sequence[Record]) -> float | None:
-    """The mean number of epochs of the trials that ended: of the setting, or else of the same task, data and method.
+    """The mean number of epochs of the trials that ended: of the setting, or else on other splits or at a precision.
 
     None: there are none, or they were cut off.
     """
     ended = [record for record in records if record.failure is None and not record.cut_off]
     same = [record for record in ended if record.trial.setting == setting]
-    alike = [record for record in ended if _root(record.trial.setting) == _root(setting)]
+    alike = [record for record in ended if _training_of(record.trial.setting) == _training_of(setting)]
     epochs = [record.content["epochs"] for record in same or alike]
     return statistics.fmean(epochs) if epochs else None
 
 
-def _root(setting: Setting) -> tuple[str, str, str]:
-    return setting.task, setting.data, setting.method
+def _training_of(setting: Setting) -> Setting:
+    """What decides how many epochs it takes, but for chance."""
+    return replace(_on_first_split(setting), precision=PRECISIONS[HIGHEST]).without("epochs")
 
 
 def outlook(estimates: Mapping[Trial, Estimate], jobs: int) -> str:
-    """The rows that are missing, as a table for a reader: their trials, epochs and time, and the time of all."""
+    """The rows that are missing, as a table for a reader: their trials, epochs and time, and the time of all.
+
+    The time of a row is that of its trials one after the other.
+    """
     by_setting: dict[Setting, list[Estimate]] = {}
     for trial, found in estimates.items():
         by_setting.setdefault(trial.setting, []).append(found)
@@ -116,7 +125,7 @@ def outlook(estimates: Mapping[Trial, Estimate], jobs: int) -> str:
     every = list(estimates.values())
     most = "at most " if any(each.limit for each in every) else "about "
     seconds = [None if each.seconds is None else each.seconds / jobs for each in every]
-    lines.append(["all", str(len(every)), "", _time(seconds, most)])
+    lines.append(["all" + f", {jobs} at a time" * (jobs > 1), str(len(every)), "", _time(seconds, most)])
     return table(lines).rstrip()
 
 

@@ -28,6 +28,8 @@ from .worker import STOPPED, Conditions, Worker
 PAPER_DATA = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")
 # Seconds between two looks at the running trials.
 POLL_SECONDS = 0.2
+# The longest time for measuring; of a budget it is a tenth at most.
+MEASURING_SECONDS = 600.0
 
 
 def plan(
@@ -148,12 +150,11 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
                 return stop.requested or time.monotonic() >= end
 
             if not over() and (budget < math.inf or not quiet):
-                # Of a budget a tenth at most goes into measuring.
-                enough = time.monotonic() + budget / 10
+                enough = time.monotonic() + min(budget / 10, MEASURING_SECONDS)
                 estimates = _estimates(
                     waiting, conditions, threads, steps, lambda: over() or time.monotonic() >= enough
                 )
-                if any(each.seconds is not None for each in estimates.values()):
+                if not stop.requested and any(each.seconds is not None for each in estimates.values()):
                     steps.note(outlook(estimates, jobs))
                 if budget < math.inf:
                     waiting = nearest_first(waiting, estimates)
@@ -206,7 +207,11 @@ def _measured(worker: Worker, over: Callable[[], bool]) -> list[float] | None:
         worker.kill()
         raise
     code, message = worker.end()
-    return json.loads(message) if code == 0 else None
+    try:
+        return json.loads(message) if code == 0 else None
+    except ValueError:
+        # A library wrote to the same pipe.
+        return None
 
 
 def _make_folder(folder: Path) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..precision import HIGHEST, PRECISIONS
 from ..support.atomic import written_aside
 from ..support.plots import save_curves, save_dots, save_heat_maps
 from ..support.report import readable_seconds
 from .protocols import TASKS
-from .summary import Row, grids, markdown, rows, title_with_unit
+from .summary import Row, grids, in_grids, markdown, rows, title_with_unit
 from .trials import Record, Setting
 
 # The texts of a page's folder that have a place of their own on it, or none: "results.md" is what reproduce writes.
@@ -35,14 +34,15 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
     table = rows(records)
     folder = path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
+    of_grids = in_grids(table)
     pictures: dict[str, str] = {}
     for key, task in TASKS.items():
         chosen = [row for row in table if row.setting.task == key and row.mean is not None]
-        plain = [row for row in chosen if row.setting.rates is None]
+        plain = [row for row in chosen if row.setting not in of_grids]
         kept = [
             record
             for record in records
-            if record.trial.setting.task == key and record.failure is None and record.trial.setting.rates is None
+            if record.trial.setting.task == key and record.failure is None and record.trial.setting not in of_grids
         ]
         shown = [
             # One row of panels for each data set.
@@ -93,7 +93,7 @@ def _series(setting: Setting) -> str:
 
 
 def _line(setting: Setting) -> str:
-    return setting.title + ("" if setting.precision == PRECISIONS[HIGHEST] else f", {setting.precision}")
+    return ", ".join([setting.title, *setting.rougher])
 
 
 def _dots(table: Sequence[Row]) -> dict[str, dict[str, dict[str, tuple[float, float | None]]]]:

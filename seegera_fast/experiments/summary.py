@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from .. import datasets
-from ..precision import HIGHEST, PRECISIONS
+from ..precision import PRECISIONS
 from ..support.report import readable_bytes, readable_seconds
 from ..support.tables import read_tables
 from .protocols import METHODS, PAPER, SCORES, TASKS
-from .trials import Record, Setting
+from .trials import RATES, Record, Setting
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,11 @@ def markdown(table: Sequence[Row], after: Mapping[str, str] = MappingProxyType({
         after: what follows the tables of a task, by its key.
     """
     letters = _letters(table)
+    of_grids = in_grids(table)
     parts = []
     for key, task in TASKS.items():
         of_task = [row for row in table if row.setting.task == key]
-        grids = _grids(of_task)
-        plain = [row for row in of_task if row.setting.rates is None]
+        plain = [row for row in of_task if row.setting not in of_grids]
         ended, cut = ([row for row in plain if row.cut_off == was_cut] for was_cut in (False, True))
         if not of_task:
             continue
@@ -184,38 +184,46 @@ def markdown(table: Sequence[Row], after: Mapping[str, str] = MappingProxyType({
             parts.append(_markdown_table(ended, letters))
         if cut:
             parts += ["Cut off after fewer epochs than the paper allows:", _markdown_table(cut, letters)]
-        for title, cells in grids.items():
-            parts += [f"{title}, over the masking rates:", _markdown_grid(cells)]
+        for title, rows_of_grid in _by_title(row for row in of_task if row.setting in of_grids).items():
+            machines = ", ".join(sorted({letters[name] for row in rows_of_grid for name in row.machines}))
+            parts += [f"{title}, over the masking rates (machine {machines}):", _markdown_grid(rows_of_grid)]
         if key in after:
             parts.append(after[key])
     return "\n\n".join([*parts, _notes(table, letters)]) + "\n"
 
 
-def _grids(table: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of grids of masking rates, by the titles of the grids."""
-    found: dict[str, list[Row]] = {}
+def in_grids(table: Iterable[Row]) -> set[Setting]:
+    """The settings of grids of masking rates: several that have both rates and are else the same."""
+    found: dict[Setting, set[Setting]] = {}
     for row in table:
-        if row.setting.rates is not None and row.mean is not None:
-            found.setdefault(grid_title(row), []).append(row)
-    return found
-
-
-def grid_title(row: Row) -> str:
-    """The title of the grid of masking rates that a row belongs to."""
-    setting = row.setting
-    parts = [setting.data, f"{setting.split} split", *setting.fields_beside_rates]
-    if setting.precision != PRECISIONS[HIGHEST]:
-        parts.append(setting.precision)
-    return f"{', '.join(parts)}: {title_with_unit(row.score)}"
+        if row.setting.rates is not None:
+            found.setdefault(row.setting.without(*RATES), set()).add(row.setting)
+    return {setting for group in found.values() if len(group) > 1 for setting in group}
 
 
 def grids(table: Sequence[Row]) -> dict[str, dict[tuple[float, float], float]]:
     """The means of grids of masking rates: title -> (structure, feature) -> mean."""
-    return {title: {row.setting.rates: row.mean for row in found} for title, found in _grids(table).items()}
+    chosen = in_grids(table)
+    found = _by_title(row for row in table if row.setting in chosen and row.mean is not None)
+    return {title: {row.setting.rates: row.mean for row in cells} for title, cells in found.items()}
+
+
+def _by_title(table: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of grids, by a title for each grid and score."""
+    found: dict[str, list[Row]] = {}
+    for row in table:
+        setting = row.setting.without(*RATES)
+        parts = [setting.data, f"{setting.split} split", setting.title, *setting.rougher]
+        parts += ["cut off"] * row.cut_off
+        found.setdefault(f"{', '.join(parts)}: {title_with_unit(row.score)}", []).append(row)
+    return found
 
 
 def _markdown_grid(table: Sequence[Row]) -> str:
-    cells = {row.setting.rates: f"{_with_deviation(row.mean, row.deviation)} ({row.trials})" for row in table}
+    cells = {}
+    for row in table:
+        failed = f", {row.failed} failed" if row.failed else ""
+        cells[row.setting.rates] = f"{_with_deviation(row.mean, row.deviation)} ({row.trials}{failed})"
     across, down = (sorted({rates[side] for rates in cells}) for side in (0, 1))
     head = ["features masked", *(f"{rate:g} of the links masked" for rate in across)]
     lines = [head, ["---"] * len(head)]
@@ -279,13 +287,14 @@ def _notes(table: Sequence[Row], letters: Mapping[str, str]) -> str:
         "reached where ours is within one standard deviation of the paper's, or better.",
         "Splits: " + "; ".join(_split_note(key) for key in TASKS) + ".",
     ]
-    if any(row.setting.fields and row.setting.rates is None for row in table):
+    chosen = in_grids(table)
+    if any(row.setting.without(*RATES).fields or (row.setting.fields and row.setting not in chosen) for row in table):
         notes.append(
             "**Not the paper's protocol:** rows with settings in brackets after the method, which override the paper's."
         )
     if any(row.failed for row in table):
         notes.append("Failed trials became NaN or infinite and are in no mean.")
-    if any(row.setting.rates is not None for row in table):
+    if chosen:
         notes.append("In the tables over masking rates, the number of trials is in brackets.")
     notes.append("Machines:")
     notes.append("\n".join(f"- {letter}: {machine}." for machine, letter in letters.items()))

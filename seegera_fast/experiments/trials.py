@@ -73,8 +73,7 @@ class Setting:
         overrides = ",".join(f"{field}={value}" for field, value in self.fields)
         if re.search(r"[^\w.,=+-]", overrides) or len(overrides) > 100:
             overrides = hashlib.sha256(json.dumps(self.fields).encode()).hexdigest()[:16]
-        precision = "" if self.precision == PRECISIONS[HIGHEST] else self.precision
-        return "-".join([self.task, self.data, self.method, self.split, *filter(None, [overrides, precision])])
+        return "-".join([self.task, self.data, self.method, self.split, *filter(None, [overrides]), *self.rougher])
 
     @property
     def title(self) -> str:
@@ -83,22 +82,25 @@ class Setting:
         return METHODS[self.method].title + (f" ({overrides})" if overrides else "")
 
     @property
-    def rates(self) -> tuple[float, float] | None:
-        """Both masking rates, where both override the paper's, as in a grid of them; else None."""
-        given = dict(self.fields)
-        return tuple(given[name] for name in RATES) if all(name in given for name in RATES) else None
+    def rougher(self) -> list[str]:
+        """The precision, where it is not the highest one, for a list of words."""
+        return [] if self.precision == PRECISIONS[HIGHEST] else [self.precision]
+
+    def without(self, *names: str) -> Setting:
+        """The setting without some of the fields that override the paper's."""
+        return dataclasses.replace(self, fields=tuple(pair for pair in self.fields if pair[0] not in names))
 
     @property
-    def fields_beside_rates(self) -> list[str]:
-        """The fields that override the paper's settings, without masking rates, in words."""
-        return [f"{field}={value}" for field, value in self.fields if field not in RATES]
+    def rates(self) -> tuple[float, float] | None:
+        """Structure and feature masking rate, where both override the paper's; else None."""
+        given = dict(self.fields)
+        return tuple(given[name] for name in RATES) if all(name in given for name in RATES) else None
 
     @property
     def label(self) -> str:
         """The setting as one line for a reader."""
         split = f", {self.split} split" if len(TASKS[self.task].splits) > 1 else ""
-        precision = "" if self.precision == PRECISIONS[HIGHEST] else f", {self.precision}"
-        return f"{self.task}, {self.data}{split}{precision}: {self.title}"
+        return f"{', '.join([self.task, self.data + split, *self.rougher])}: {self.title}"
 
     def options(self) -> dict[str, Any]:
         """The arguments of the task's function, without the graph and the seed."""
@@ -202,34 +204,35 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
 MEASURED_EPOCHS = 4
 
 
-def epoch_seconds(setting: Setting, root: str | None, device: str) -> list[float] | None:
-    """Seconds of the first epochs of a training, of which every second one is validated. None: a signal stopped it."""
+def epoch_seconds(setting: Setting, root: str | None, device: str) -> list[float]:
+    """Seconds of the first four epochs of a training, of which every second one is validated."""
     task = TASKS[setting.task]
     graph = datasets.load(setting.data, root, progress=False).to(device)
-    short = {"epochs": MEASURED_EPOCHS, "evaluate_every": 2, "evaluate_after": 0}
+    short = {"epochs": MEASURED_EPOCHS, "evaluate_every": 2, "evaluate_after": 0, "patience": None}
     result = getattr(tasks, task.name)(graph, seed=0, progress=False, **{**setting.options(), **short})
-    return None if result.interrupted else [entry["seconds"] for entry in result.history]
+    return [entry["seconds"] for entry in result.history]
 
 
 def _columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
     """The loss, its terms and the validation scores: name -> a list with one value for each epoch under "epoch".
 
-    These are every epoch of a short training, of a longer one every second, third and so on, the last one, and those
-    with validation scores where only some have them. Values are rounded to five digits. An epoch without a score has
-    None.
+    These are every epoch of a short training, of a longer one every second, third and so on, and the last one; where
+    only some epochs have validation scores, the same of these as well. Values are rounded to five digits. An epoch
+    without a score has None.
     """
-    step = -(-len(history) // MOST_EPOCHS_KEPT)
     names = dict.fromkeys(name for entry in history for name in entry if name != "seconds")
-    validated = [any(name.startswith("valid_") for name in entry) for entry in history]
-    every_one = all(validated)
-    kept = [
-        entry
-        for number, (entry, scored) in enumerate(zip(history, validated, strict=True), start=1)
-        if number % step == 0 or number == len(history) or (scored and not every_one)
-    ]
+    validated = [entry for entry in history if any(name.startswith("valid_") for name in entry)]
+    chosen = _thinned(history) + (_thinned(validated) if len(validated) < len(history) else [])
+    kept = list({entry["epoch"]: entry for entry in sorted(chosen, key=lambda entry: entry["epoch"])}.values())
     return {
         name: [entry["epoch"] if name == "epoch" else _rounded(entry.get(name)) for entry in kept] for name in names
     }
+
+
+def _thinned(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Every k-th entry and the last one, some 200 of them at most."""
+    step = max(1, -(-len(entries) // MOST_EPOCHS_KEPT))
+    return [*entries[step - 1 : -1 : step], *entries[-1:]]
 
 
 def _rounded(value: float | None) -> float | None:
@@ -250,8 +253,11 @@ class Record:
     @property
     def cut_off(self) -> bool:
         """Whether the training ended because the setting allows fewer epochs than the paper's."""
-        most = dict(self.trial.setting.fields).get("epochs")
-        return most is not None and self.failure is None and self.content["epochs"] >= most
+        setting = self.trial.setting
+        most = dict(setting.fields).get("epochs")
+        if most is None or self.failure is not None or self.content["epochs"] < most:
+            return False
+        return most < setting.without("epochs").training().epochs
 
 
 def read_record(path: Path) -> Record:

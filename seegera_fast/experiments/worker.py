@@ -109,11 +109,10 @@ def main(text: str) -> NoReturn:
             if job["backend"]:
                 stack.enter_context(backends.use_backend(job["backend"]))
             stack.enter_context(precision.at(trial.setting.precision))
+            message, finished = "", True
             if job["pace"]:
                 message = json.dumps(epoch_seconds(trial.setting, job["root"], job["device"]))
-                finished = message != "null"
             else:
-                message = ""
                 finished = run_trial(trial, Path(job["folder"]), job["root"], job["device"])
     except Exception as error:
         print(" ".join(str(error).split()) or type(error).__name__)
