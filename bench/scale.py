@@ -223,6 +223,10 @@ class Ready:
         return ([lambda batch=batch: batch] for batch in self._batches)
 
 
+# Pairs of epochs that are compared, after some in which memory is taken for the first time.
+TURNS, WARM_TURNS = 20, 4
+
+
 def making_alone(nodes: int, edges: int, width: int) -> dict[str, float]:
     """By how much an epoch is longer than one whose batches are there already, in turn, as a share of the latter."""
     graph = BlockModel(nodes, edges).graph()
@@ -231,15 +235,18 @@ def making_alone(nodes: int, edges: int, width: int) -> dict[str, float]:
     )
     steps, processes = EagerSteps(model, torch.optim.Adam(model.parameters(), fused=True)), Processes.current()
     made = PartBatches(graph, sf.Batches(parts=64, per_batch=4), processes, averaging=True)
-    seconds: dict[str, list[float]] = {"made": [], "ready": []}
     sources = {"made": made, "ready": Ready(made)}
-    for _ in range(21):
-        for name, source in sources.items():
+    ready, shares = [], []
+    for turn in range(WARM_TURNS + TURNS):
+        seconds = {}
+        # Each is the first one in every second turn, and each turn is a pair, as the machine's pace changes in between.
+        for name in sorted(sources, reverse=turn % 2 == 0):
             start = time.perf_counter()
-            run_epoch(model, steps, source, 0, 1, 1.0, lambda done, count: None, processes)
-            seconds[name].append(time.perf_counter() - start)
-    ready = statistics.median(seconds["ready"][1:])
-    return {"share": statistics.median(seconds["made"][1:]) / ready - 1, "ready": ready}
+            run_epoch(model, steps, sources[name], 0, 1, 1.0, lambda done, count: None, processes)
+            seconds[name] = time.perf_counter() - start
+        ready.append(seconds["ready"])
+        shares.append(seconds["made"] / seconds["ready"] - 1)
+    return {"share": statistics.median(shares[WARM_TURNS:]), "ready": statistics.median(ready[WARM_TURNS:])}
 
 
 def files(record: Record, conditions: Conditions) -> None:
