@@ -154,7 +154,7 @@ def save_dots(
     heights = [
         1.2 + 0.5 * max(map(len, labels_of[start : start + columns])) for start in range(0, len(panels), columns)
     ]
-    with _picture(file, width=3.2 * columns + 1.8, height=sum(heights) + 0.6, dpi=130) as figure:
+    with _picture(file, width=3.2 * columns + 2.4, height=sum(heights) + 0.6, dpi=130) as figure:
         series = list(dict.fromkeys(name for panel in panels.values() for name in panel))
         looks = {
             name: {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "linestyle": "none"}
@@ -177,7 +177,7 @@ def save_dots(
             margin = 0.08 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
             low, high = max(min(ends) - margin, 0.0), max(ends) + margin
             axes.set_xlim(low, high)
-            axes.set_xlabel(f"the axis is cut: it begins at {low:.3g}" if low > 0 else "", fontsize=8)
+            axes.set_xlabel(f"the axis begins at {low:.3g}" if low > 0 else "", fontsize=8)
             axes.set_title(title, fontsize=10)
             axes.grid(axis="x", alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
