@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -73,11 +74,9 @@ def estimate(trial: Trial, folder: Path, records: Sequence[Record], pace: Pace |
     done, best = 0, None
     path = trial.checkpoint_path(folder)
     if path.exists():
-        try:
+        # The trial itself reports what is wrong with a checkpoint.
+        with contextlib.suppress(OSError, ValueError):
             done, best = checkpoint_file.position(path)
-        except (OSError, ValueError):
-            # The trial itself reports what is wrong with it.
-            done, best = 0, None
     usual = None if config.patience is None else _usual_epochs(trial.setting, records)
     whole = config.epochs if usual is None else usual
     left = whole - done
