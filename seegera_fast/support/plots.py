@@ -177,7 +177,9 @@ def save_dots(
             margin = 0.08 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
             low, high = max(min(ends) - margin, 0.0), max(ends) + margin
             axes.set_xlim(low, high)
-            axes.set_xlabel(f"the axis begins at {low:.3g}" if low > 0 else "", fontsize=8)
+            axes.set_xlabel(f"the axis begins at {low:.4g}" if low > 0 else "", fontsize=8)
+            # Numbers with many digits would run into each other.
+            axes.locator_params(axis="x", nbins=4)
             axes.set_title(title, fontsize=10)
             axes.grid(axis="x", alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
