@@ -39,7 +39,7 @@ from reporter import Record
 from sklearn.metrics import roc_auc_score
 
 import seegera_fast as sf
-from seegera_fast.batches import PartBatches, Step
+from seegera_fast.batches import PartBatches, Step, WholeGraph
 from seegera_fast.distributed import Processes
 from seegera_fast.steps import EagerSteps, run_epoch
 
@@ -228,25 +228,58 @@ TURNS, WARM_TURNS = 20, 4
 
 
 def making_alone(nodes: int, edges: int, width: int) -> dict[str, float]:
-    """By how much an epoch is longer than one whose batches are there already, in turn, as a share of the latter."""
+    """By how much an epoch is longer than one whose batches are there already, as a share of the latter."""
     graph = BlockModel(nodes, edges).graph()
-    model = sf.SeeGera(
-        graph, negatives="edges", embedding_dim=width, hidden_dim=width, structure_masking_rate=0.2, prepare=False
-    )
+    made = PartBatches(graph, sf.Batches(parts=64, per_batch=4), Processes.current(), averaging=True)
+    found = in_turn(graph, {"made": made, "ready": Ready(made)}, width, structure_masking_rate=0.2, prepare=False)
+    return {"share": found["ratio"] - 1, "ready": found["ready"]}
+
+
+def in_turn(
+    graph: sf.Graph, sources: Mapping[str, Any], width: int, turns: int = TURNS, **fields: Any
+) -> dict[str, float]:
+    """Epochs of two sources of batches in turn: the median seconds of both, and the "ratio" of the first to the other.
+
+    Args:
+        turns: pairs of epochs that are compared.
+    """
+    model = sf.SeeGera(graph, negatives="edges", embedding_dim=width, hidden_dim=width, **fields)
     steps, processes = EagerSteps(model, torch.optim.Adam(model.parameters(), fused=True)), Processes.current()
-    made = PartBatches(graph, sf.Batches(parts=64, per_batch=4), processes, averaging=True)
-    sources = {"made": made, "ready": Ready(made)}
-    ready, shares = [], []
-    for turn in range(WARM_TURNS + TURNS):
+    taken: list[list[float]] = []
+    for turn in range(WARM_TURNS + turns):
         seconds = {}
         # Each is the first one in every second turn, and each turn is a pair, as the machine's pace changes in between.
-        for name in sorted(sources, reverse=turn % 2 == 0):
+        for name in list(sources)[:: 1 if turn % 2 == 0 else -1]:
             start = time.perf_counter()
             run_epoch(model, steps, sources[name], 0, 1, 1.0, lambda done, count: None, processes)
             seconds[name] = time.perf_counter() - start
-        ready.append(seconds["ready"])
-        shares.append(seconds["made"] / seconds["ready"] - 1)
-    return {"share": statistics.median(shares[WARM_TURNS:]), "ready": statistics.median(ready[WARM_TURNS:])}
+        taken.append([seconds[name] for name in sources])
+    columns = zip(*taken[WARM_TURNS:], strict=True)
+    found = {name: statistics.median(column) for name, column in zip(sources, columns, strict=True)}
+    return found | {"ratio": statistics.median(first / other for first, other in taken[WARM_TURNS:])}
+
+
+def locality(record: Record, conditions: Conditions) -> None:
+    """Steps on the whole graph, with its nodes as they are given and in the order of its parts."""
+    sizes = conditions.sizes
+    wanted = [(None, width, 64) for width in (64, 128)]
+    for data, width, parts in [*wanted, ("computers", 512, 32), ("physics", 512, 64)]:
+        name = data or f"{sizes.batch_nodes:,} nodes, {sizes.batch_edges:,} edges"
+        work = f"{name}, d = {width}, all of {parts} parts in a batch"
+        found = run(locality_alone, data, sizes.batch_nodes, sizes.batch_edges, width, parts)
+        record.row(work, "s a step, nodes as given", found["given"])
+        record.row(work, "s a step, in the order of the parts", found["parts"])
+        record.row(work, "times faster in the order of the parts", found["ratio"])
+        record.row(work, "s, partition", found["partition"])
+
+
+def locality_alone(data: str | None, nodes: int, edges: int, width: int, parts: int) -> dict[str, float]:
+    graph = BlockModel(nodes, edges).graph() if data is None else sf.datasets.load(data)
+    cut = used(lambda: sf.Batches(parts=parts).part_of(graph))
+    ordered = PartBatches(graph, sf.Batches(cut.result, per_batch=parts), Processes.current())
+    sources = {"given": WholeGraph(), "parts": ordered}
+    likelihood = "bernoulli" if data is None else "mse"
+    return in_turn(graph, sources, width, turns=6, likelihood=likelihood) | {"partition": cut.seconds}
 
 
 def files(record: Record, conditions: Conditions) -> None:
@@ -368,6 +401,7 @@ def on_paper(record: Record, conditions: Conditions) -> None:
 SECTIONS = {
     "build": build,
     "batches": batches,
+    "locality": locality,
     "files": files,
     # Few large parts of Photo hide most links between parts, and a model learns from them that there are none.
     "accuracy, photo": partial(accuracy, data="photo", parts=128, per_batch=16),

@@ -37,7 +37,9 @@ class Batches:
 
     The nodes are cut into parts with few links between them. In each epoch the parts are shuffled, and every
     ``per_batch`` of them make a batch: the subgraph of their nodes, with the links inside and between these parts. If
-    ``per_batch`` does not divide the number of parts, the last batch has fewer.
+    ``per_batch`` does not divide the number of parts, the last batch has fewer. If it is their number, the batch is the
+    whole graph, with its nodes in the order of the parts: each step then has the loss of the whole graph, and reads
+    rows that lie near each other.
 
     Attributes:
         parts: so many parts are made, of the links that are trained on; those of ``graph.parts`` are taken if there are
@@ -188,6 +190,7 @@ class PartBatches:
                 self._lean = self._lean.subgraph(self._nodes)
             self._nodes = torch.arange(graph.num_nodes)
         self.count = -(-self.parts // self.per_batch)
+        self._all: Graph | None = None
         self.steps_per_epoch = -(-self.count // self.per_step)
         self.facts = {
             "parts": self.parts,
@@ -216,7 +219,14 @@ class PartBatches:
         return order[number * self.per_batch : (number + 1) * self.per_batch]
 
     def _batch(self, seed: int, epoch: int, number: int, parts: list[int]) -> Batch:
-        return _batch(seed, epoch, number, self.subgraph(parts), self.graph, self._averaging)
+        graph = self._all
+        if graph is None:
+            graph = _made_ready(self.subgraph(parts), self._averaging)
+            if self.count == 1:
+                # The same one in each epoch.
+                self._all = self._lean = graph
+                self._nodes = torch.arange(graph.num_nodes)
+        return _batch(seed, epoch, number, graph, self.graph)
 
 
 class LoadedBatches:
@@ -305,7 +315,8 @@ class LoadedBatches:
                 number += len(data)
 
     def _batch(self, seed: int, epoch: int, number: int, data: Any) -> Batch:
-        return _batch(seed, epoch, number, self.graph_of(data), self.graph, self._averaging)
+        graph = _made_ready(self.graph_of(data), self._averaging)
+        return _batch(seed, epoch, number, graph, self.graph)
 
 
 def _without_names(graph: Graph) -> Graph:
@@ -319,10 +330,15 @@ def _without_names(graph: Graph) -> Graph:
 Source = WholeGraph | PartBatches | LoadedBatches
 
 
-def _batch(seed: int, epoch: int, number: int, graph: Graph, whole: Graph, averaging: bool) -> Batch:
+def _made_ready(graph: Graph, averaging: bool) -> Graph:
+    """The graph of a batch, with the forms of its features that steps average by, if they do."""
     if averaging:
         # With none removed, this only makes the normalised forms.
         graph.features = ops.mask_entries(graph.features, 0, 0)
+    return graph
+
+
+def _batch(seed: int, epoch: int, number: int, graph: Graph, whole: Graph) -> Batch:
     return Batch(derive_seed(seed, epoch, Site.BATCHES, number), {"graph": graph, "whole": whole})
 
 

@@ -255,6 +255,13 @@ def test_one_batch_of_all_parts_is_the_whole_graph():
         whole = model(seed=batch.seed, warmup=warmup)
         part = model(seed=batch.seed, warmup=warmup, **batch.arguments)
         assert_same_bits(part.loss.detach(), whole.loss.detach(), name="loss")
+    # Parts whose nodes do not follow each other put them in another order, once for all epochs.
+    part = torch.arange(48) % 3
+    source = source_of(graph(), Batches(part, per_batch=3))
+    [[first]], [[second]] = made(source, 1), made(source, 2)
+    assert second.arguments["graph"] is first.arguments["graph"]
+    assert second.seed != first.seed
+    assert_same_bits(first.arguments["graph"].node_numbers, torch.argsort(part, stable=True), name="order")
     # With the weights of a part of itself, too.
     model = SeeGera(graph(torch.float64), seed=2, scaling="sum", negatives="edges", **SMALL)
     whole, part = model(seed=5), model(seed=5, whole=model.graph)

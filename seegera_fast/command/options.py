@@ -301,7 +301,13 @@ def add_batch_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="cut the nodes into so many parts, and train on some of them at a time. Default: the whole graph at once",
     )
-    group.add_argument("--parts-per-batch", type=read_count, metavar="N", help="so many parts at a time. Default: 1")
+    group.add_argument(
+        "--parts-per-batch",
+        type=read_count,
+        metavar="N",
+        help="so many parts at a time; as many as --parts: the whole graph, in an order that a CPU reads faster. "
+        "Default: 1",
+    )
     group.add_argument(
         "--batches-per-step",
         type=read_count,
