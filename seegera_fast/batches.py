@@ -162,6 +162,10 @@ class WholeGraph:
     def steps(self, seed: int, epoch: int) -> Iterator[Step]:
         yield [partial(Batch, derive_seed(seed, epoch), {})]
 
+    def repeated(self) -> Mapping[str, Any] | None:
+        """The arguments of the model if they are the same in each step; None: they are not."""
+        return {}
+
 
 class PartBatches:
     """The batches of one run that are made of parts of its graph.
@@ -214,6 +218,10 @@ class PartBatches:
         for begin in range(0, self.count, self.per_step):
             numbers = range(begin, min(begin + self.per_step, self.count))
             yield [partial(self._batch, seed, epoch, number, self._chosen(order, number)) for number in numbers]
+
+    def repeated(self) -> Mapping[str, Any] | None:
+        """See :meth:`WholeGraph.repeated`."""
+        return self._batch(0, 0, 0, list(range(self.parts))).arguments if self.count == 1 else None
 
     def _chosen(self, order: list[int], number: int) -> list[int]:
         return order[number * self.per_batch : (number + 1) * self.per_batch]
@@ -313,6 +321,10 @@ class LoadedBatches:
             while data := list(islice(loaded, self.per_step)):
                 yield [partial(self._batch, seed, epoch, number + place, one) for place, one in enumerate(data)]
                 number += len(data)
+
+    def repeated(self) -> Mapping[str, Any] | None:
+        """See :meth:`WholeGraph.repeated`. A loader may give other batches in each epoch."""
+        return None
 
     def _batch(self, seed: int, epoch: int, number: int, data: Any) -> Batch:
         graph = _made_ready(self.graph_of(data), self._averaging)

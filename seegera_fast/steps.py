@@ -11,6 +11,7 @@ import torch
 from .batches import Source, Step, WholeGraph
 from .capture import CapturedStep, recorded_on
 from .distributed import Processes, by_torchrun
+from .graph import Graph
 from .model import SeeGera
 from .objective import term_names
 
@@ -126,11 +127,15 @@ class EagerSteps:
 
 
 class RecordedSteps:
-    """Replays a step on the whole graph. The methods are those of :class:`EagerSteps`."""
+    """Replays a step on one graph. The methods are those of :class:`EagerSteps`.
 
-    def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer) -> None:
+    Args:
+        graph: the graph of all steps; None: that of the model.
+    """
+
+    def __init__(self, model: SeeGera, optimizer: torch.optim.Optimizer, graph: Graph | None) -> None:
         self.model, self.optimizer = model, optimizer
-        self.captured: CapturedStep | None = model.capture(optimizer)
+        self.captured: CapturedStep | None = model.capture(optimizer, graph)
 
     def begin(self) -> None:
         """Nothing: a replay writes the gradients anew."""
@@ -156,13 +161,15 @@ Stepping = EagerSteps | RecordedSteps
 
 
 def steps_of(model: SeeGera, optimizer: torch.optim.Optimizer, source: Source) -> Stepping:
-    """Records a step on the whole graph, if the device has CUDA graphs; a warning says why it could not be recorded.
+    """Records a step that is always on one graph, if the device has CUDA graphs; a warning says why it could not be.
 
-    Batches have different shapes, and a recording has one.
+    Batches have different shapes, and a recording has one. A batch of all nodes counts as the whole graph does, so that
+    the recording needs only its graph.
     """
-    if isinstance(source, WholeGraph) and recorded_on(next(model.parameters()).device):
+    repeated = source.repeated() if recorded_on(next(model.parameters()).device) else None
+    if repeated is not None:
         try:
-            return RecordedSteps(model, optimizer)
+            return RecordedSteps(model, optimizer, repeated.get("graph"))
         except (RuntimeError, ValueError) as error:
             first_line = str(error).partition("\n")[0]
             _warn_of_eager_steps(first_line)

@@ -534,10 +534,25 @@ def test_training_says_once_why_its_step_is_not_recorded(tapes, monkeypatch):
 
 def test_batches_are_not_recorded(tapes, recwarn):
     """They have different shapes."""
-    batches = sf.batches.source_of(model_of("v3").graph, sf.Batches(torch.zeros(17, dtype=torch.int64)))
+    batches = sf.batches.source_of(model_of("v3").graph, sf.Batches(torch.arange(17) // 9))
     trained("v3", TAPED, source=batches)
     assert not tapes
     assert not [warning for warning in recwarn.list if "recorded" in str(warning.message)]
+
+
+def test_one_batch_of_all_parts_is_recorded(request):
+    """With another order of the nodes, so that the recording of the model's own graph would give other bits."""
+
+    def run():
+        batches = sf.Batches(torch.arange(17) % 2, per_batch=2)
+        return trained("v3", TAPED, source=sf.batches.source_of(model_of("v3").graph, batches))
+
+    want = run()
+    tapes = request.getfixturevalue("tapes")
+    got = run()
+    assert [tape.replays for tape in tapes] == [6, 6]
+    assert_same_run(got, want)
+    assert got[1] != trained("v3", TAPED)[1]
 
 
 def test_a_validation_without_memory_drops_the_recording(request):
