@@ -60,9 +60,11 @@ class Sizes(NamedTuple):
     accuracy_epochs: int = 30
     accuracy_seeds: int = 5
     physics_epochs: int = 60
+    # Data sets, widths and numbers of parts.
+    ordered: tuple[tuple[str, int, int], ...] = (("computers", 512, 32), ("physics", 512, 64))
 
 
-SMALL = Sizes(20_000, 200_000, 32, 10_000, 100_000, 6_000, 60_000, 2, 1, 2)
+SMALL = Sizes(20_000, 200_000, 32, 10_000, 100_000, 6_000, 60_000, 2, 1, 2, (("cora", 16, 4),))
 
 
 class Conditions(NamedTuple):
@@ -263,7 +265,7 @@ def locality(record: Record, conditions: Conditions) -> None:
     """Steps on the whole graph, with its nodes as they are given and in the order of its parts."""
     sizes = conditions.sizes
     wanted = [(None, width, 64) for width in (64, 128)]
-    for data, width, parts in [*wanted, ("computers", 512, 32), ("physics", 512, 64)]:
+    for data, width, parts in [*wanted, *sizes.ordered]:
         name = data or f"{sizes.batch_nodes:,} nodes, {sizes.batch_edges:,} edges"
         work = f"{name}, d = {width}, all of {parts} parts in a batch"
         found = run(locality_alone, data, sizes.batch_nodes, sizes.batch_edges, width, parts)

@@ -37,9 +37,9 @@ class Batches:
 
     The nodes are cut into parts with few links between them. In each epoch the parts are shuffled, and every
     ``per_batch`` of them make a batch: the subgraph of their nodes, with the links inside and between these parts. If
-    ``per_batch`` does not divide the number of parts, the last batch has fewer. If it is their number, the batch is the
-    whole graph, with its nodes in the order of the parts: each step then has the loss of the whole graph, and reads
-    rows that lie near each other.
+    ``per_batch`` does not divide the number of parts, the last batch has fewer. With ``per_batch`` equal to the number
+    of parts there is one batch: the whole graph, with its nodes in the order of the parts. Its steps have the loss of
+    the whole graph, and on a CPU they are faster.
 
     Attributes:
         parts: so many parts are made, of the links that are trained on; those of ``graph.parts`` are taken if there are
@@ -194,6 +194,7 @@ class PartBatches:
                 self._lean = self._lean.subgraph(self._nodes)
             self._nodes = torch.arange(graph.num_nodes)
         self.count = -(-self.parts // self.per_batch)
+        # The batch of all parts, which each epoch trains on.
         self._all: Graph | None = None
         self.steps_per_epoch = -(-self.count // self.per_step)
         self.facts = {
@@ -227,14 +228,16 @@ class PartBatches:
         return order[number * self.per_batch : (number + 1) * self.per_batch]
 
     def _batch(self, seed: int, epoch: int, number: int, parts: list[int]) -> Batch:
-        graph = self._all
-        if graph is None:
-            graph = _made_ready(self.subgraph(parts), self._averaging)
-            if self.count == 1:
-                # The same one in each epoch.
-                self._all = self._lean = graph
-                self._nodes = torch.arange(graph.num_nodes)
-        return _batch(seed, epoch, number, graph, self.graph)
+        return _batch(seed, epoch, number, self._graph_of(parts), self.graph)
+
+    def _graph_of(self, parts: list[int]) -> Graph:
+        if self.count > 1:
+            return _made_ready(self.subgraph(parts), self._averaging)
+        if self._all is None:
+            # Of a graph in memory, the copy in the order of the parts has all of them.
+            graph = self._lean if self.graph.folder is None else self.subgraph(parts)
+            self._all = _made_ready(graph, self._averaging)
+        return self._all
 
 
 class LoadedBatches:

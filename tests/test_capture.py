@@ -25,11 +25,13 @@ CONFIGURATIONS = {
     "v1": {"variant": "independent"},
     "v2": {"num_importance_samples": 2, "num_mixture_samples": 3},
     "v3": MASKED,
-    "v3, sampled, gaussian": {**MASKED, "negatives": 8, "likelihood": "gaussian"},
+    "v3, sampled, gaussian": {**MASKED, "negatives": 8, "likelihood": "gaussian", "scaling": "sum"},
     "v3, mse, joint": {**MASKED, "likelihood": "mse", "mixture": "joint", "noisy_variance": True},
     "mlp": {"encoder": "mlp", "decoder": "mlp", "dropout": 0.3},
     "inner product": {"decoder": "inner_product", "dropout": 0.3},
 }
+# Those that are trained as one batch of all parts: with either scaling.
+PARTED = ("v3", "v3, sampled, gaussian")
 # Operations that read a value on the host. They would wait for the GPU, so that no CUDA graph could be recorded.
 HOST_READS = {
     "aten::_local_scalar_dense",
@@ -540,19 +542,21 @@ def test_batches_are_not_recorded(tapes, recwarn):
     assert not [warning for warning in recwarn.list if "recorded" in str(warning.message)]
 
 
-def test_one_batch_of_all_parts_is_recorded(request):
-    """With another order of the nodes, so that the recording of the model's own graph would give other bits."""
+@pytest.mark.parametrize("averaging", [False, True])
+@pytest.mark.parametrize("configuration", PARTED)
+def test_one_batch_of_all_parts_is_recorded(configuration, averaging, request):
+    """The nodes are in another order, so that a recording on the model's own graph would give other bits."""
 
     def run():
         batches = sf.Batches(torch.arange(17) % 2, per_batch=2)
-        return trained("v3", TAPED, source=sf.batches.source_of(model_of("v3").graph, batches))
+        source = sf.batches.source_of(model_of(configuration).graph, batches, averaging=averaging)
+        return trained(configuration, TAPED, source=source)
 
     want = run()
     tapes = request.getfixturevalue("tapes")
     got = run()
     assert [tape.replays for tape in tapes] == [6, 6]
     assert_same_run(got, want)
-    assert got[1] != trained("v3", TAPED)[1]
 
 
 def test_a_validation_without_memory_drops_the_recording(request):
@@ -620,8 +624,10 @@ def test_replays_are_the_eager_steps(configuration, begun):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
-def test_a_training_that_replays_has_the_bits_of_one_that_does_not(configuration, monkeypatch):
+@pytest.mark.parametrize(
+    ("configuration", "parts"), [*((name, None) for name in CONFIGURATIONS), *((name, 2) for name in PARTED)]
+)
+def test_a_training_that_replays_has_the_bits_of_one_that_does_not(configuration, parts, monkeypatch):
     runs, recorded = [], []
     capture = sf.SeeGera.capture
     monkeypatch.setattr(sf.SeeGera, "capture", lambda *given: recorded.append(1) or capture(*given))
@@ -629,7 +635,9 @@ def test_a_training_that_replays_has_the_bits_of_one_that_does_not(configuration
         monkeypatch.setattr(sf.steps, "recorded_on", lambda device, replays=replays: replays)
         model = model_of(configuration, "cuda")
         config = sf.training.TrainingConfig(epochs=6, learning_rate=0.01, warmup_epochs=4)
-        training = sf.training.train(model, config, progress=False)
+        batches = None if parts is None else sf.Batches(torch.arange(17) % parts, per_batch=parts)
+        source = sf.batches.source_of(model.graph, batches, averaging=batches is not None)
+        training = sf.training.train(model, config, progress=False, source=source)
         history = [{name: value for name, value in record.items() if name != "seconds"} for record in training.history]
         runs.append((model, history))
     assert len(recorded) == 1

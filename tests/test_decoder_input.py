@@ -28,6 +28,8 @@ CASES = {
     **{f"d {d}": decoded(d=d, num_rows=5) for d in cases.WIDTHS},
     **{f"h {h}": decoded(h=h) for h in cases.WIDTHS},
     **{f"dropout {rate}, d {d}": decoded(d=d, dropout=rate) for rate in (0.3, 0.9) for d in (1, 2, 5, 33)},
+    # Lines of several blocks of columns; tiles of 512 of them end within a half.
+    **{f"dropout, d {d}": decoded(d=d, num_rows=5, dropout=0.3) for d in (70, 300)},
     "more features than nodes": decoded("counts", num_columns=20),
     "dense layout": decoded("negative", layout="dense"),
     "dense layout, more features than nodes": decoded(num_columns=20, layout="dense"),

@@ -48,6 +48,7 @@ CASES = {
     **{f"dense layer, {act}": layer("path", dense=True, activation=act) for act in ("relu", "tanh", "none")},
     **{f"dropout {rate}": layer("hub", dropout=rate, activation="relu") for rate in (0.3, 0.9)},
     "dense layer with dropout, without bias": layer("hub", dense=True, bias=False, dropout=0.4),
+    **{f"dropout, h {h}": layer("path", h=h, dropout=0.3) for h in (64, 130, 1030)},
     "dropout, A before W": layer("hub", d=9, dropout=0.3, activation="relu"),
     "dense layout": layer("complete", layout="dense", dropout=0.2),
     "dense layout, A before W": layer("complete", d=9, layout="dense", activation="none", bias=False),

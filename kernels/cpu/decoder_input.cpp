@@ -6,7 +6,7 @@
 //     out = z W_z + N (zF W_f)                                the features' side of the product first, or
 //     out = dropout(z) W_z + dropout(zbar) W_f                the average first: with dropout there is no other way
 //
-// In the second form zbar is a second result, which backward reads; the masks are drawn again, once.
+// In the second form zbar is a second result, which backward reads; the masks are drawn again.
 //
 // Floor: 2 J (n + l) d h operations, or 4 n J d h with the average first; 2 nnz J h, or 2 nnz J d. Backward twice that.
 // Besides the results and zbar one buffer, [l, J, h] or, in backward, [n, J, d].
@@ -34,20 +34,16 @@ struct Layer {
     int64_t lines() const { return z_nodes.size(0) * draws(); }
     // One half of [z | zbar].
     template <typename T>
-    DropLines<T> half(const Tensor& values, int64_t index, const KeptBits& kept = {}) const {
-        return {dropping, draws(), values.const_data_ptr<T>(), draws() * depth(), depth(), index * depth(), kept};
-    }
-    // What dropout keeps of it, where that is needed twice.
-    KeptMask kept(int64_t index, bool twice) const {
-        return {dropping, lines(), draws(), index * depth(), depth(), twice};
+    DropLines<T> half(const Tensor& values, int64_t index) const {
+        return {dropping, draws(), values.const_data_ptr<T>(), draws() * depth(), depth(), index * depth()};
     }
     // Both, dropped: they are never stored side by side.
     template <typename T>
-    Lines<T> joined(const Tensor& averaged, const KeptBits& of_nodes = {}, const KeptBits& of_features = {}) const {
+    Lines<T> joined(const Tensor& averaged) const {
         Lines<T> lines;
         lines.memory.rows = this->lines();
         lines.memory.columns = 2 * depth();
-        lines.fill = [nodes = half<T>(z_nodes, 0, of_nodes), features = half<T>(averaged, 1, of_features), d = depth()](
+        lines.fill = [nodes = half<T>(z_nodes, 0), features = half<T>(averaged, 1), d = depth()](
                          int64_t begin, int64_t end, int64_t first, int64_t last, T* out, int64_t stride) {
             const auto drop = SEEGERA_CHOOSE(drop_lines<T>);
             if (first < d) {
@@ -100,20 +96,17 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Operand& f
     Tensor of_weight = new_tensor(gradient, {weight_wanted ? 2 * d : 0, h});
     const Matrix<const T> upstream = as_lines<T>(gradient);
     const Matrix<T> to_weight = contiguous_matrix(of_weight.mutable_data_ptr<T>(), 2 * d, h);
-    const KeptMask of_half[] = {layer.kept(0, nodes_wanted && weight_wanted),
-                                layer.kept(1, features_wanted && weight_wanted)};
-    const KeptBits kept[] = {of_half[0].get(), of_half[1].get()};
     if (nodes_wanted) {
-        gradient_of_dropped<T>(layer.half<T>(layer.z_nodes, 0, kept[0]), upstream, layer.weight_half<T>(0),
+        gradient_of_dropped<T>(layer.half<T>(layer.z_nodes, 0), upstream, layer.weight_half<T>(0),
                                of_nodes.mutable_data_ptr<T>());
     }
     if (average_first) {
         if (weight_wanted) {
-            multiply_transposed<T>(to_weight, layer.joined<T>(averaged, kept[0], kept[1]), upstream);
+            multiply_transposed<T>(to_weight, layer.joined<T>(averaged), upstream);
         }
         if (features_wanted) {
             Tensor of_averaged = new_tensor(gradient, {n, draws, d});
-            gradient_of_dropped<T>(layer.half<T>(averaged, 1, kept[1]), upstream, layer.weight_half<T>(1),
+            gradient_of_dropped<T>(layer.half<T>(averaged, 1), upstream, layer.weight_half<T>(1),
                                    of_averaged.mutable_data_ptr<T>());
             multiply_operand<T>(flipped, of_averaged.const_data_ptr<T>(), draws * d, draws * d, {},
                                 of_features.mutable_data_ptr<T>());

@@ -1,8 +1,7 @@
 // out [n, S, d] = activation(A dropout(H) W + b), and its gradients.
 //
-// The mask of dropout is not stored: backward draws it again, once. dropout(H) exists a tile at a time. All draws go
-// through the propagation in one pass over its rows, which ends in bias and activation. Where h < d, A is applied
-// first.
+// The mask of dropout is drawn again wherever it is needed; dropout(H) exists a tile at a time. All draws go through
+// the propagation in one pass over its rows, which ends in bias and activation. Where h < d, A is applied first.
 //
 // Floor, lines = n S: forward 2 lines h d operations of the product and 2 nnz S min(h, d) of the propagation; backward
 // twice the first and 2 nnz S d. Memory: read H, write out; besides the results one buffer [n, S, min(h, d)] in
@@ -91,18 +90,14 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Tensor& gr
                             of_product.mutable_data_ptr<T>());
     }
     const Matrix<const T> right = as_lines<T>(of_product);
-    const KeptMask kept(layer.dropping, rows * draws, draws, 0, in, hidden_wanted && weight_wanted);
-    DropLines<T> mask = layer.mask<T>();
-    mask.kept = kept.get();
     if (weight_wanted) {
-        multiply_transposed<T>(contiguous_matrix(of_weight.mutable_data_ptr<T>(), in, d), dropped(mask, rows, in),
-                               right);
+        multiply_transposed<T>(contiguous_matrix(of_weight.mutable_data_ptr<T>(), in, d), layer.lines<T>(), right);
     }
     if (hidden_wanted) {
         // The memory of of_sums is reused where it is not the argument, is no longer read, and has the right size.
         const bool spare = layer.propagation && d == in && layer.activation != Activation::none;
         of_hidden = spare ? of_sums : new_tensor(layer.hidden, {rows, draws, in});
-        gradient_of_dropped<T>(mask, right, as_lines<T>(layer.weight), of_hidden.mutable_data_ptr<T>());
+        gradient_of_dropped<T>(layer.mask<T>(), right, as_lines<T>(layer.weight), of_hidden.mutable_data_ptr<T>());
     }
     return {of_hidden, of_weight, of_bias};
 }

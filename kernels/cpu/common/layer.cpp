@@ -8,41 +8,6 @@
 namespace seegera {
 namespace SEEGERA_ISA {
 
-void draw_kept_lines(const KeptLines& p, int64_t line_begin, int64_t line_end) {
-    const PhiloxKey key(p.dropping.seed);
-    const Event dropped(p.dropping.threshold);
-    constexpr int lanes = kVectorBytes / 4;
-    uint32_t words[64] = {};
-    for (int64_t line = line_begin; line < line_end; ++line) {
-        const uint32_t stream = philox_draw(kDropoutStream, line % p.num_draws);
-        for (int64_t word = 0; word < p.words; ++word) {
-            const int64_t column = 64 * word, count = p.width - column < 64 ? p.width - column : 64;
-            philox_columns(key, line / p.num_draws, stream, p.first_column + column, count, words);
-            uint64_t bits = 0;
-            for (int i = 0; i < 64; i += lanes) {
-                Packed part;
-                __builtin_memcpy(&part, words + i, sizeof(part));
-                bits |= highest_bits(~dropped.happens(part)) << i;
-            }
-            p.bits[line * p.words + word] = bits;
-        }
-    }
-}
-
-// target = source * scale where the bits of the line, from `column` on, are set, else 0.
-template <typename T>
-inline void keep_columns(const uint64_t* line, T scale, int64_t column, int64_t count, const T* source, T* target) {
-    using V = Vector<T, kVectorBytes>;
-    for (int64_t done = 0; done < count; done += 64) {
-        const int64_t word = (column + done) / 64, skip = (column + done) % 64;
-        const uint64_t bits = line[word] >> skip | line[word + 1] << 1 << (63 - skip);
-        for (int64_t i = 0; i < 64 && done + i < count; i += kLanes<V>) {
-            const int64_t at = done + i, left = count - at;
-            store_part(target + at, keep(mask_of_bits<V>(bits >> i), load_part<V>(source + at, left) * scale), left);
-        }
-    }
-}
-
 template <typename T>
 void drop_lines(const DropLines<T>& p, int64_t line_begin, int64_t line_end, int64_t column_begin, int64_t column_end,
                 T* out, int64_t out_stride) {
@@ -53,9 +18,7 @@ void drop_lines(const DropLines<T>& p, int64_t line_begin, int64_t line_end, int
     for (int64_t line = line_begin; line < line_end; ++line, out += out_stride) {
         const int64_t row = line / p.num_draws, draw = line % p.num_draws;
         const T* source = p.values + row * p.row_stride + draw * p.draw_stride + column_begin;
-        if (p.kept.bits != nullptr) {
-            keep_columns(p.kept.bits + line * p.kept.words, scale, column_begin, count, source, out);
-        } else if (p.dropping.on()) {
+        if (p.dropping.on()) {
             drop_columns(key, dropped, scale, row, draw, p.first_column + column_begin, count, source, out);
         } else {
             __builtin_memcpy(out, source, count * sizeof(T));

@@ -17,22 +17,6 @@ struct Dropping {
     bool on() const { return scale != 1; }
 };
 
-// What dropout keeps of lines, drawn for several uses: bit c of a line is column c.
-struct KeptBits {
-    const uint64_t* bits = nullptr;  // null: drawn where they are used
-    int64_t words = 0;               // of a line; one more than those of all lines can be read
-};
-
-// The lines whose bits are drawn.
-struct KeptLines {
-    Dropping dropping;
-    int64_t num_draws;
-    int64_t first_column;
-    int64_t width;
-    uint64_t* bits;
-    int64_t words;
-};
-
 // Lines before and after dropout, or copied as they are where it is off.
 template <typename T>
 struct DropLines {
@@ -42,7 +26,6 @@ struct DropLines {
     int64_t row_stride;
     int64_t draw_stride;   // 0: the draws share one line of values
     int64_t first_column;  // where values begin in the lines that the mask was drawn for
-    KeptBits kept{};       // from first_column on
 };
 
 // The gradient of a layer's sums, from those of its outputs.
@@ -76,7 +59,6 @@ SEEGERA_FOR_EACH_ISA(
     // Columns [column_begin, column_end) of lines; out begins with the first of both.
     template <typename T> void drop_lines(const DropLines<T>&, int64_t line_begin, int64_t line_end,
                                           int64_t column_begin, int64_t column_end, T* out, int64_t out_stride);
-    void draw_kept_lines(const KeptLines&, int64_t line_begin, int64_t line_end);
     // In place, on contiguous lines.
     template <typename T>
     void finish_lines(const Finish<T>&, int64_t width, T* lines, int64_t line_begin, int64_t line_end);
@@ -142,33 +124,6 @@ void multiply_operand(const Operand& operand, const T* dense, int64_t stride, in
                       finishing(finish, columns, out));
 }
 
-// Lines of one task of element-wise work.
-inline int64_t task_lines(int64_t width) {
-    return std::max<int64_t>(1, (int64_t{1} << 15) / std::max<int64_t>(1, width));
-}
-
-// What dropout keeps of lines that are needed twice, drawn once.
-class KeptMask {
- public:
-    // Nothing is drawn where `twice` is false: each use then draws what it needs.
-    KeptMask(const Dropping& dropping, int64_t lines, int64_t num_draws, int64_t first_column, int64_t width,
-             bool twice)
-        : words_((width + 63) / 64), bits_(twice && dropping.on() ? lines * words_ + 1 : 0) {
-        drawn_ = twice && dropping.on();
-        if (drawn_) {
-            const KeptLines p{dropping, num_draws, first_column, width, bits_.get(), words_};
-            for_each_range(lines, task_lines(width),
-                           [&](int64_t begin, int64_t end) { SEEGERA_CHOOSE(draw_kept_lines)(p, begin, end); });
-        }
-    }
-    KeptBits get() const { return {drawn_ ? bits_.get() : nullptr, words_}; }
-
- private:
-    int64_t words_;
-    Scratch<uint64_t> bits_;
-    bool drawn_;
-};
-
 // The lines of p as the left side of a product.
 template <typename T>
 Lines<T> dropped(const DropLines<T>& p, int64_t rows, int64_t width) {
@@ -213,7 +168,12 @@ void add_up(const T* partial, int64_t parts, int64_t size, int64_t count, T* out
     std::copy(sums.begin(), sums.end(), out);
 }
 
-// task_lines where each task keeps separate sums: not too many of them.
+// Lines of one task of element-wise work.
+inline int64_t task_lines(int64_t width) {
+    return std::max<int64_t>(1, (int64_t{1} << 15) / std::max<int64_t>(1, width));
+}
+
+// The same where each task keeps separate sums: not too many of them.
 inline int64_t summing_lines(int64_t lines, int64_t width) {
     return std::max<int64_t>(task_lines(width), (lines + 63) / 64);
 }

@@ -139,17 +139,6 @@ inline V select(Mask<V> mask, V yes, V no) {
     return mask ? yes : no;
 }
 
-// The mask whose lane i is set where bit i is.
-template <typename V>
-inline Mask<V> mask_of_bits(uint64_t bits) {
-    typedef typename SameSize<Element<V>>::Signed Lane;
-    Mask<V> lane{};
-    for (int i = 0; i < kLanes<V>; ++i) {
-        lane[i] = Lane(1) << i;
-    }
-    return ((Mask<V>{} + static_cast<Lane>(bits)) & lane) != 0;
-}
-
 // weight * value, and 0 where the weight is 0, even if the value is infinite or NaN.
 template <typename V>
 inline V weighted(V weight, V value) {
@@ -223,23 +212,6 @@ inline double horizontal_sum_double(const V& vector) {
 }
 
 // --- Instructions ----------------------------------------------------------------------------------------------------
-
-// Bit i: the highest bit of lane i.
-inline uint64_t highest_bits(IntegerVector<uint32_t, kVectorBytes> lanes) {
-#if defined(__AVX512F__)
-    return _mm512_cmplt_epi32_mask(bits_as<__m512i>(lanes), _mm512_set1_epi32(0));
-#elif defined(__AVX2__)
-    return static_cast<uint32_t>(_mm256_movemask_ps(bits_as<__m256>(lanes)));
-#elif defined(__x86_64__)
-    return static_cast<uint32_t>(_mm_movemask_ps(bits_as<__m128>(lanes)));
-#else
-    uint64_t bits = 0;
-    for (int i = 0; i < kVectorBytes / 4; ++i) {
-        bits |= static_cast<uint64_t>(lanes[i] >> 31) << i;
-    }
-    return bits;
-#endif
-}
 
 // a * b + c, in one rounding where the instruction set has that. Vectors leave it to the compiler's contraction, which
 // for plain numbers depends on the code around.
