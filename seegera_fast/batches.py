@@ -97,6 +97,11 @@ class Batches:
         _check_per_batch(self.per_batch, int(part.max()) + 1)
         return part
 
+    def takes_all_of(self, graph: Graph) -> bool:
+        """Whether one batch has all parts of a graph."""
+        given = self._given(graph)
+        return self.per_batch == (given if isinstance(given, int) else int(given.max()) + 1)
+
     def _given(self, graph: Graph) -> int | torch.Tensor:
         """The number of parts to make, or the parts."""
         given = self.parts

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import checks, precision
-from ..batches import Batches, Source, check_batches, source_of
+from ..batches import Batches, check_batches, source_of
 from ..blocks import rows_of_block
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
@@ -102,7 +102,7 @@ def run(
 
     def scored(epoch: int) -> Scored:
         # In all processes, which share the rows. What follows from the embedding is computed in the first one.
-        embedding = embedded(model, source) if task.embeds else None
+        embedding = embedded(model, held_out.graph, batches) if task.embeds else None
         return Scored(model, graph, held_out.split, seed, settings.config, epoch, embedding)
 
     def scores(found: Scored, *parts: str) -> Scores:
@@ -194,15 +194,15 @@ def settle(
     return Settings(preset, model, training, fields, task.configure(fields))
 
 
-def embedded(model: SeeGera, source: Source) -> torch.Tensor:
-    """The mean embeddings of all nodes of the model's graph, ``[n, d]``, in all processes, which share the rows.
+def embedded(model: SeeGera, graph: Graph, batches: Any) -> torch.Tensor:
+    """The mean embeddings of all nodes of a graph, ``[n, d]``, in all processes, which share the rows.
 
-    After steps on parts of the graph they are computed some rows at a time, since the layers of a whole graph, and what
-    it keeps for steps on it, may outgrow the memory.
+    After steps on parts of it they are computed some rows at a time, since the layers of a whole graph, and what it
+    keeps for steps on it, may outgrow the memory.
     """
-    in_parts = source.repeated() is None
-    rows = rows_of_block(model.node_mean, model.config.num_importance_samples) if in_parts else None
-    return model.embed(shared=True, rows_at_once=rows)
+    whole = batches is None or (isinstance(batches, Batches) and batches.takes_all_of(graph))
+    rows = None if whole else rows_of_block(model.node_mean, model.config.num_importance_samples)
+    return model.embed(graph, shared=True, rows_at_once=rows)
 
 
 def normalized(graph: Graph, normalize: bool) -> Graph:
