@@ -97,11 +97,6 @@ class Batches:
         _check_per_batch(self.per_batch, int(part.max()) + 1)
         return part
 
-    def takes_all_of(self, graph: Graph) -> bool:
-        """Whether one batch has all parts of a graph."""
-        given = self._given(graph)
-        return self.per_batch == (given if isinstance(given, int) else int(given.max()) + 1)
-
     def _given(self, graph: Graph) -> int | torch.Tensor:
         """The number of parts to make, or the parts."""
         given = self.parts
@@ -126,6 +121,14 @@ class Batches:
 def _check_per_batch(per_batch: int, parts: int) -> None:
     if per_batch > parts:
         raise ValueError(f"per_batch: got {arguments.shown(per_batch)}, want at most {parts}, the number of parts")
+
+
+def takes_whole(batches: Any, graph: Graph) -> bool:
+    """Whether each step is on the whole graph: without batches, or with all parts in one."""
+    if not isinstance(batches, Batches):
+        return batches is None
+    given = batches._given(graph)
+    return batches.per_batch == (given if isinstance(given, int) else int(given.max()) + 1)
 
 
 def check_batches(batches: Any, config: SeeGeraConfig) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import checks, precision
-from ..batches import Batches, check_batches, source_of
+from ..batches import Batches, check_batches, source_of, takes_whole
 from ..blocks import rows_of_block
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
@@ -200,7 +200,7 @@ def embedded(model: SeeGera, graph: Graph, batches: Any) -> torch.Tensor:
     After steps on parts of it they are computed some rows at a time, since the layers of a whole graph, and what it
     keeps for steps on it, may outgrow the memory.
     """
-    whole = batches is None or (isinstance(batches, Batches) and batches.takes_all_of(graph))
+    whole = takes_whole(batches, graph)
     rows = None if whole else rows_of_block(model.node_mean, model.config.num_importance_samples)
     return model.embed(graph, shared=True, rows_at_once=rows)
 
