@@ -47,7 +47,8 @@ namespace SEEGERA_ISA {
 template <typename T>
 void row_densities(const Mixture<T>&, int64_t row, T* deviations, int64_t stride, double* normalisers,
                    double* densities);
-// Gradients of sum_jk weights[j, k] densities[j, k] of one row. scratch: [J, kMixtureBlock vectors].
+// Gradients of sum_jk weights[j, k] densities[j, k] of one row. scratch: weights [J, K + 1], totals [K + J], gradients
+// [J, kMixtureBlock vectors].
 template <typename T>
 void row_gradient(const Mixture<T>&, const MixtureGradient<T>&, int64_t row, const T* weights, T* scratch);
 
@@ -96,7 +97,9 @@ struct MixtureOperands {
     int64_t components() const { return p.extra + 1; }
     int64_t task_rows() const { return mixture_task_rows(p.samples, p.extra + p.samples, p.width); }
     // Numbers of scratch for row_gradient, whatever the instruction set.
-    int64_t gradient_scratch() const { return p.samples * kMixtureBlock * kMostLanes; }
+    int64_t gradient_scratch() const {
+        return p.samples * components() + p.extra + p.samples + p.samples * kMixtureBlock * kMostLanes;
+    }
     // Numbers per row of deviations: whole vectors of any instruction set.
     int64_t stride() const { return (p.width + kMostLanes - 1) / kMostLanes * kMostLanes; }
 
