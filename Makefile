@@ -91,7 +91,7 @@ check: $(VENV)/.extra-test,lint,docs
 	@$(MAKE) --no-print-directory native
 	@$(MAKE) --no-print-directory site
 	@$(MAKE) --no-print-directory test-kernels
-	@$(MAKE) --no-print-directory test MARKED= PROFILE=--hypothesis-profile=long
+	@$(MAKE) --no-print-directory test MARKED= PROFILE='--hypothesis-profile=long --durations=25 --durations-min=5'
 
 lint: $(VENV)/.extra-lint
 	@$(PHASE) 'ruff check' ruff check .
