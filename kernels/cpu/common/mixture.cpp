@@ -8,7 +8,8 @@
 namespace seegera {
 namespace SEEGERA_ISA {
 
-// The cache that prefetches go to, in the numbers of __builtin_prefetch.
+// Numbers of the next row are fetched into this cache, as __builtin_prefetch counts them, while a row is computed: the
+// same columns, at the same pace. An address behind the last row does no harm.
 constexpr int kSecondCache = 2;
 
 // The draw that is component k of sample j: first the K extra draws, then draw K + j.
@@ -28,6 +29,7 @@ inline void row_deviations(const Mixture<T>& p, int64_t row, T* deviations, int6
         V sum{};
         for (int64_t i = 0; i < p.width; i += lanes) {
             const int64_t count = p.width - i < lanes ? p.width - i : lanes;
+            __builtin_prefetch(log_var + p.variances * p.width + i, 0, kSecondCache);
             const V value = bounded_log_var(V(SEEGERA_LOAD(log_var + i)));
             sum += value;
             V deviation = inverse_deviation(value);
@@ -41,8 +43,7 @@ inline void row_deviations(const Mixture<T>& p, int64_t row, T* deviations, int6
     }
 }
 
-// Of the next row, what row_densities asks memory for while it computes one: the same columns, so that a row's sums do
-// not wait for its numbers. An address behind the last row does no harm.
+// Of the next row, what is fetched while a sample meets its components.
 template <typename T>
 struct NextRow {
     const T* z;
@@ -177,7 +178,6 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
             store_part<V>(to + v * lanes, value, part(v));
         }
     };
-    // The same columns of the next row. An address behind the last row does no harm.
     constexpr int64_t line = kLineBytes / sizeof(T);
     for (int64_t at = 0; at < kMixtureBlock * lanes; at += line) {
         for (int64_t j = 0; j < samples; ++j) {
@@ -185,6 +185,9 @@ inline void block_gradient(const Mixture<T>& p, const MixtureGradient<T>& g, int
         }
         for (int64_t draw = 0; draw < draws; ++draw) {
             __builtin_prefetch(means + (draws + draw) * p.width + at, 0, kSecondCache);
+        }
+        for (int64_t draw = 0; draw < p.variances; ++draw) {
+            __builtin_prefetch(log_var + (p.variances + draw) * p.width + at, 0, kSecondCache);
         }
     }
     V sample[in_registers][kMixtureBlock], of_sample[in_registers][kMixtureBlock];
