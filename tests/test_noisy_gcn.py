@@ -235,6 +235,30 @@ def test_fewer_draws_are_the_first_of_more(column):
     assert_close(draws(2), draws(5)[:, :2], terms=40, name="the first draws")
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("place", columns("noisy_gcn", compiled=True, interpreter=False))
+def test_where_weights_and_gradients_outgrow_the_caches(place, dropout):
+    """Each column is that of a layer that has few of them. On a CPU it has the same bits."""
+    features = cases.features("sparse", 400, 700).with_layout("sparse").to(device=place.device, dtype=torch.float32)
+    width = 4700
+    weights = [normal(rows, width, seed=rows).to(place.device, torch.float32) for rows in (700, 5)]
+    upstream = normal(400, 2, width, seed=3).to(place.device, torch.float32)
+
+    def outcome(begin, end):
+        leaves = [weight[:, begin:end].clone().requires_grad_() for weight in weights]
+        output = ops.noisy_gcn(None, features, *leaves, num_draws=2, seed=3, dropout=dropout)
+        return [output, *torch.autograd.grad(output, leaves, upstream[..., begin:end])]
+
+    with use_backend(place.backend):
+        whole = outcome(0, width)
+        for begin, end in ((0, 33), (4690, 4700)):
+            for name, all_columns, some in zip(("output", "weight", "noise"), whole, outcome(begin, end), strict=True):
+                same = all_columns[..., begin:end].detach().contiguous()
+                assert_close(same, some.detach().double(), terms=1400, name=f"{name}, columns {begin} to {end}")
+                if place.backend == "cpu" and name != "noise":
+                    assert_same_bits(same, some.detach())
+
+
 def test_dropout_keeps_the_mean(column):
     """The mean over 400 seeds is the layer without dropout, within five standard errors."""
     graph = cases.graph("path", "dense").to(device=column.device)

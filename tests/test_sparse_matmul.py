@@ -6,7 +6,9 @@ import sys
 
 import cases
 import contract
+import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from cases import normal
 from contract import columns, refuse
@@ -150,6 +152,26 @@ def test_nothing_beyond_the_rows_of_dense_is_read_into_a_result(column, dtype):
             assert_close(product, whole[:, :width].double(), terms=90, name=f"width {width}")
             if column.backend == "cpu":
                 assert_same_bits(product, whole[:, :width].contiguous())
+
+
+# Rows of dense: a cache holds four of their lines, or two.
+@pytest.mark.parametrize(("rows", "num_columns", "width"), [(30, 1500, 2111), (60, 25_000, 131)])
+@pytest.mark.parametrize("column", columns("sparse_matmul", compiled=True, interpreter=False))
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_where_dense_outgrows_the_caches(column, dtype, rows, num_columns, width):
+    rng = np.random.default_rng(5)
+    count = 9 * num_columns
+    places = (np.minimum(rng.integers(0, rows + 5, count), rows - 1), rng.integers(0, num_columns, count))
+    entries = scipy.sparse.csr_matrix((rng.standard_normal(count), places), (rows, num_columns))
+    matrix = SparseMatrix.from_any(entries).to(device=column.device, dtype=dtype)
+    dense = normal(num_columns, width + 3).to(column.device, dtype)[:, 3:]
+    with use_backend(column.backend):
+        whole = ops.sparse_matmul(matrix, dense)
+        for begin, end in ((0, 1), (0, 31), (width // 2, width // 2 + 33), (width - 40, width)):
+            part = ops.sparse_matmul(matrix, dense[:, begin:end])
+            assert_close(whole[:, begin:end], part.double(), terms=count, name=f"columns {begin} to {end}")
+            if column.backend == "cpu":
+                assert_same_bits(whole[:, begin:end].contiguous(), part)
 
 
 @pytest.mark.parametrize("column", columns("sparse_matmul", compiled=True))

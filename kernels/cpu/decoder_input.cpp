@@ -71,14 +71,13 @@ std::tuple<Tensor, Tensor> forward(const Layer& layer, const Tensor& z_features,
     Tensor averaged = new_tensor(layer.z_nodes, {average_first ? n : 0, draws, d});
     const Matrix<T> result = contiguous_matrix(out.mutable_data_ptr<T>(), layer.lines(), h);
     if (average_first) {
-        multiply_operand<T>(layer.averaging, z_features.const_data_ptr<T>(), draws * d, draws * d, {},
-                            averaged.mutable_data_ptr<T>());
+        multiply_operand<T>(layer.averaging, as_rows<T>(z_features), {}, averaged.mutable_data_ptr<T>());
         multiply_lines<T>(result, {{layer.joined<T>(averaged), as_lines<T>(layer.weight)}}, false);
     } else {
         Tensor product = new_tensor(z_features, {l, draws, h});
         multiply_lines<T>(contiguous_matrix(product.mutable_data_ptr<T>(), l * draws, h),
                           {{{as_lines<T>(z_features), nullptr}, layer.weight_half<T>(1)}}, false);
-        multiply_operand<T>(layer.averaging, product.const_data_ptr<T>(), draws * h, draws * h, {}, result.data);
+        multiply_operand<T>(layer.averaging, as_rows<T>(product), {}, result.data);
         multiply_lines<T>(result, {{{as_lines<T>(layer.z_nodes), nullptr}, layer.weight_half<T>(0)}}, true);
     }
     return {out, averaged};
@@ -108,8 +107,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Operand& f
             Tensor of_averaged = new_tensor(gradient, {n, draws, d});
             gradient_of_dropped<T>(layer.half<T>(averaged, 1), upstream, layer.weight_half<T>(1),
                                    of_averaged.mutable_data_ptr<T>());
-            multiply_operand<T>(flipped, of_averaged.const_data_ptr<T>(), draws * d, draws * d, {},
-                                of_features.mutable_data_ptr<T>());
+            multiply_operand<T>(flipped, as_rows<T>(of_averaged), {}, of_features.mutable_data_ptr<T>());
         }
         return {of_nodes, of_features, of_weight};
     }
@@ -118,7 +116,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Operand& f
     }
     if (features_wanted || weight_wanted) {
         Tensor of_product = new_tensor(gradient, {l, draws, h});
-        multiply_operand<T>(flipped, upstream.data, draws * h, draws * h, {}, of_product.mutable_data_ptr<T>());
+        multiply_operand<T>(flipped, as_rows<T>(gradient), {}, of_product.mutable_data_ptr<T>());
         const Matrix<const T> right = as_lines<T>(of_product);
         if (features_wanted) {
             multiply_lines<T>(contiguous_matrix(of_features.mutable_data_ptr<T>(), l * draws, d),

@@ -223,7 +223,8 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
 
     // Where each sample has a separate X W^T, the gradient of H overwrites it.
     Tensor product = new_tensor(by_feature, {p.rows, by_feature.size(1)});
-    multiply_operand(features, weight_data, weight_stride, product.size(1), {}, product.mutable_data_ptr<T>());
+    multiply_operand<T>(features, {weight_data, p.columns, product.size(1), weight_stride, 1}, {},
+                        product.mutable_data_ptr<T>());
     const T* product_data = product.const_data_ptr<T>();
     const int64_t product_stride = product.size(1);
     gradients.hidden = wanted.hidden && weights == p.samples
@@ -255,7 +256,7 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
     if (wanted.weight) {
         gradients.weight = new_tensor(product, {p.columns, p.samples, p.width});
         p.weight_gradient = gradients.weight.mutable_data_ptr<T>();
-        multiply_operand(flipped, p.hidden, p.row_stride, p.line_stride(), {}, p.weight_gradient);
+        multiply_operand<T>(flipped, {p.hidden, p.rows, p.line_stride(), p.row_stride, 1}, {}, p.weight_gradient);
         const Blocks columns = Blocks::of_at_most(p.columns, kSquareRows);
         for_each_product(columns.count() * p.samples, [&](int64_t task) {
             const int64_t sample = task % p.samples, begin = columns.begin(task / p.samples);

@@ -51,7 +51,7 @@ Tensor forward(const Layer& layer, const std::optional<Tensor>& bias) {
         multiply_lines<T>(contiguous_matrix(product.mutable_data_ptr<T>(), lines, d), {{layer.lines<T>(), weight}},
                           false);
         const std::vector<T> row = repeated(finish.bias, d, draws);
-        multiply_operand<T>(*layer.propagation, product.const_data_ptr<T>(), draws * d, draws * d,
+        multiply_operand<T>(*layer.propagation, contiguous_matrix(product.const_data_ptr<T>(), rows, draws * d),
                             {bias ? row.data() : nullptr, layer.activation}, result.data);
         return out;
     }
@@ -65,7 +65,7 @@ Tensor forward(const Layer& layer, const std::optional<Tensor>& bias) {
             for_each_range(lines, task_lines(in),
                            [&](int64_t begin, int64_t end) { left.fill(begin, end, 0, in, target + begin * in, in); });
         }
-        multiply_operand<T>(*layer.propagation, kept.const_data_ptr<T>(), draws * in, draws * in, {},
+        multiply_operand<T>(*layer.propagation, contiguous_matrix(kept.const_data_ptr<T>(), rows, draws * in), {},
                             mixed.mutable_data_ptr<T>());
         propagated = mixed;
         left = {as_lines<T>(*propagated), nullptr};
@@ -86,8 +86,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Layer& layer, const Tensor& gr
     Tensor of_product = of_sums, of_hidden = torch::stable::new_empty(layer.hidden, {0, draws, in});
     if (layer.propagation && (hidden_wanted || weight_wanted)) {
         of_product = new_tensor(gradient, {rows, draws, d});
-        multiply_operand<T>(*layer.propagation, of_sums.const_data_ptr<T>(), draws * d, draws * d, {},
-                            of_product.mutable_data_ptr<T>());
+        multiply_operand<T>(*layer.propagation, as_rows<T>(of_sums), {}, of_product.mutable_data_ptr<T>());
     }
     const Matrix<const T> right = as_lines<T>(of_product);
     if (weight_wanted) {

@@ -118,15 +118,15 @@ Tensor layer_noise(const NoisyLayer& layer) {
     return noise;
 }
 
-// Contiguous rows of `dense`, `columns` numbers each, through the propagation, or as they are where there is none.
+// Noise [n, S, c] through the propagation, or as it is where there is none.
 template <typename T>
-Tensor propagated(const NoisyLayer& layer, const Tensor& dense, int64_t columns, const Finish<T>& finish = {}) {
-    if (!layer.propagation || columns == 0) {
-        return dense;
+Tensor propagated(const NoisyLayer& layer, const Tensor& noise) {
+    const Matrix<const T> rows = as_rows<T>(noise);
+    if (!layer.propagation || rows.columns == 0) {
+        return noise;
     }
-    Tensor out = new_tensor(dense, {layer.rows(), columns});
-    multiply_operand<T>(*layer.propagation, dense.const_data_ptr<T>(), columns, columns, finish,
-                        out.mutable_data_ptr<T>());
+    Tensor out = new_tensor(noise, {rows.rows, rows.columns});
+    multiply_operand<T>(*layer.propagation, rows, {}, out.mutable_data_ptr<T>());
     return out;
 }
 

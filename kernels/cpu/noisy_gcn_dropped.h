@@ -29,7 +29,7 @@ struct MaskedRows {
     int64_t num_draws;
     int64_t width;
     Finish<T> finish;
-    T* out;
+    ProductRows<T> out;
 };
 
 }  // namespace seegera
@@ -114,9 +114,10 @@ void masked_rows(const MaskedRows<T>& p, int64_t row_begin, int64_t row_end, int
                 block.add(T(1), p.finish.bias, sum);
             }
             activate(p.finish.activation, sum);
-            block.put(sum, p.out + line * p.width);
+            block.put(sum, p.out, line);
         }
     });
+    end_rows(p.out);
 }
 
 // The same for X^T: an entry meets the lines of all draws that keep it.
@@ -137,8 +138,9 @@ void masked_columns(const MaskedRows<T>& p, int64_t row_begin, int64_t row_end, 
             }
         }
         kept.multiply(block, sum);
-        block.put(sum, p.out + row * p.width);
+        block.put(sum, p.out, row);
     });
+    end_rows(p.out);
 }
 
 #define SEEGERA_INSTANTIATE(T)                                                           \
@@ -198,7 +200,7 @@ void dropped_forward(const NoisyLayer& layer, const Tensor& weight, const Tensor
                           false, finishing(last, h, target));
     } else {
         const Tensor words = entry_masks(layer, layer.features, false);
-        const MaskedRows<T> p{layer.features.times(weight.const_data_ptr<T>(), h),
+        const MaskedRows<T> p{layer.features.times(as_rows<T>(weight)),
                               reinterpret_cast<const uint64_t*>(words.const_data_ptr<int64_t>()),
                               static_cast<T>(layer.dropping.scale),
                               noise.const_data_ptr<T>(),
@@ -207,17 +209,19 @@ void dropped_forward(const NoisyLayer& layer, const Tensor& weight, const Tensor
                               layer.num_draws,
                               h,
                               last,
-                              target};
-        for_each_product_task<T>(p.product.rowptr, layer.rows(), h, layer.num_draws,
-                                 [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-                                     SEEGERA_CHOOSE(masked_rows<T>)(p, row_begin, row_end, column_begin, column_end);
-                                 });
+                              rows_of_product(target, layer.lines(), h)};
+        for_each_product_task(p.product, weight, layer.rows(), h, layer.num_draws,
+                              [&](const CsrProduct<T>& product, auto... range) {
+                                  MaskedRows<T> part = p;
+                                  part.product = product;
+                                  SEEGERA_CHOOSE(masked_rows<T>)(part, range...);
+                              });
     }
     if (layer.propagation) {
         const std::vector<T> bias = repeated(finish.bias, h, layer.num_draws);
         const Finish<T> last{bias.empty() ? nullptr : bias.data(), finish.activation};
-        multiply_operand<T>(*layer.propagation, target, layer.num_draws * h, layer.num_draws * h, last,
-                            out.mutable_data_ptr<T>());
+        const auto right = contiguous_matrix<const T>(target, layer.rows(), layer.num_draws * h);
+        multiply_operand<T>(*layer.propagation, right, last, out.mutable_data_ptr<T>());
     }
 }
 
@@ -225,13 +229,12 @@ template <typename T>
 void dropped_backward(const NoisyLayer& layer, const Operand& flipped,
                       const std::optional<Operand>& flipped_propagation, const Tensor& gradient, const Optional& output,
                       NoisyGradients& out) {
-    const int64_t rows = layer.rows(), h = layer.width, columns = layer.num_draws * h;
+    const int64_t rows = layer.rows(), h = layer.width;
     Tensor of_product =
         gradient_of_sums<T>(gradient, output, layer.activation, out.bias.numel() > 0 ? &out.bias : nullptr);
     if (flipped_propagation) {
         Tensor mixed = new_tensor(gradient, {rows, layer.num_draws, h});
-        multiply_operand<T>(*flipped_propagation, of_product.const_data_ptr<T>(), columns, columns, {},
-                            mixed.mutable_data_ptr<T>());
+        multiply_operand<T>(*flipped_propagation, as_rows<T>(of_product), {}, mixed.mutable_data_ptr<T>());
         of_product = mixed;
     }
     const Matrix<const T> right = as_lines<T>(of_product);
@@ -251,7 +254,7 @@ void dropped_backward(const NoisyLayer& layer, const Operand& flipped,
         return;
     }
     const Tensor words = entry_masks(layer, flipped, true);
-    const MaskedRows<T> p{flipped.times(right.data, h),
+    const MaskedRows<T> p{flipped.times(right),
                           reinterpret_cast<const uint64_t*>(words.const_data_ptr<int64_t>()),
                           static_cast<T>(layer.dropping.scale),
                           nullptr,
@@ -260,11 +263,13 @@ void dropped_backward(const NoisyLayer& layer, const Operand& flipped,
                           layer.num_draws,
                           h,
                           {},
-                          out.weight.mutable_data_ptr<T>()};
-    for_each_product_task<T>(p.product.rowptr, layer.num_columns, h, layer.num_draws,
-                             [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-                                 SEEGERA_CHOOSE(masked_columns<T>)(p, row_begin, row_end, column_begin, column_end);
-                             });
+                          rows_of_product(out.weight.mutable_data_ptr<T>(), layer.num_columns, h)};
+    for_each_product_task(p.product, gradient, layer.num_columns, h, layer.num_draws,
+                          [&](const CsrProduct<T>& product, auto... range) {
+                              MaskedRows<T> part = p;
+                              part.product = product;
+                              SEEGERA_CHOOSE(masked_columns<T>)(part, range...);
+                          });
 }
 
 }  // namespace seegera

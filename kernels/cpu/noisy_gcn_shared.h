@@ -16,7 +16,7 @@ struct NoisyRows {
     int64_t num_draws;
     int64_t width;
     Finish<T> finish;
-    T* out;  // [n, S, h]
+    ProductRows<T> out;  // [n, S, h]
 };
 
 // Backward without dropout, from the gradient and the output [n, S, h].
@@ -51,18 +51,19 @@ void noisy_rows(const NoisyRows<T>& p, int64_t row_begin, int64_t row_end, int64
             __builtin_memcpy(&sum, &shared, sizeof(sum));
             add_noise(p.noise + line * p.noise_dim, p.weight, p.noise_dim, p.width, block, sum);
             activate(p.finish.activation, sum);
-            block.put(sum, p.out + line * p.width);
+            block.put(sum, p.out, line);
         }
     };
     if (p.shared.rowptr != nullptr) {
         for_each_product_block(p.shared, row_begin, row_end, column_begin, column_end, finish);
-        return;
+    } else {
+        for_each_block<T>(row_begin, row_end, column_begin, column_end, [&](int64_t row, auto block) {
+            typename decltype(block)::Sums shared = {};
+            block.add(T(1), p.shared.dense + row * p.shared.dense_stride, shared);
+            finish(row, block, shared);
+        });
     }
-    for_each_block<T>(row_begin, row_end, column_begin, column_end, [&](int64_t row, auto block) {
-        typename decltype(block)::Sums shared = {};
-        block.add(T(1), p.shared.dense + row * p.shared.dense_stride, shared);
-        finish(row, block, shared);
-    });
+    end_rows(p.out);
 }
 
 template <typename T>
@@ -116,24 +117,30 @@ template <typename T>
 void shared_forward(const NoisyLayer& layer, const Tensor& weight, const Tensor& noise_weight, const Finish<T>& finish,
                     Tensor& out) {
     const int64_t h = layer.width;
-    const T* right = weight.const_data_ptr<T>();
-    const Tensor noise = propagated<T>(layer, layer_noise<T>(layer), layer.num_draws * layer.noise_dim);
-    NoisyRows<T> p{
-        {},     noise.const_data_ptr<T>(), noise_weight.const_data_ptr<T>(), layer.noise_dim, layer.num_draws, h,
-        finish, out.mutable_data_ptr<T>()};
-    const auto run = [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-        SEEGERA_CHOOSE(noisy_rows<T>)(p, row_begin, row_end, column_begin, column_end);
-    };
+    Matrix<const T> right = as_rows<T>(weight);
+    const Tensor noise = propagated<T>(layer, layer_noise<T>(layer));
+    NoisyRows<T> p{{},
+                   noise.const_data_ptr<T>(),
+                   noise_weight.const_data_ptr<T>(),
+                   layer.noise_dim,
+                   layer.num_draws,
+                   h,
+                   finish,
+                   rows_of_product(out.mutable_data_ptr<T>(), layer.lines(), h)};
     const Operand& last = layer.propagation ? *layer.propagation : layer.features;
     std::optional<Tensor> product;
     if (layer.propagation) {
         product = new_tensor(weight, {layer.rows(), h});
-        multiply_operand<T>(layer.features, right, h, h, {}, product->mutable_data_ptr<T>());
-        right = product->const_data_ptr<T>();
+        multiply_operand<T>(layer.features, right, {}, product->mutable_data_ptr<T>());
+        right = as_rows<T>(*product);
     }
     if (!last.dense()) {
-        p.shared = last.times(right, h);
-        for_each_product_task<T>(p.shared.rowptr, layer.rows(), h, 1, run);
+        for_each_product_task(last.times(right), weight, layer.rows(), h, 1,
+                              [&](const CsrProduct<T>& shared, auto... range) {
+                                  NoisyRows<T> part = p;
+                                  part.shared = shared;
+                                  SEEGERA_CHOOSE(noisy_rows<T>)(part, range...);
+                              });
         return;
     }
     Tensor mixed = new_tensor(weight, {layer.rows(), h});
@@ -141,16 +148,15 @@ void shared_forward(const NoisyLayer& layer, const Tensor& weight, const Tensor&
     p.shared.dense = target;
     p.shared.dense_stride = h;
     const Matrix<const T> left = last.in_full<T>();
-    multiply_lines<T>(contiguous_matrix(target, layer.rows(), h),
-                      {{{left, nullptr}, contiguous_matrix(right, left.columns, h)}}, false,
-                      [&](int64_t begin, int64_t end) { run(begin, end, 0, h); });
+    multiply_lines<T>(contiguous_matrix(target, layer.rows(), h), {{{left, nullptr}, right}}, false,
+                      [&](int64_t begin, int64_t end) { SEEGERA_CHOOSE(noisy_rows<T>)(p, begin, end, 0, h); });
 }
 
 template <typename T>
 void shared_backward(const NoisyLayer& layer, const Operand& flipped, const std::optional<Operand>& flipped_propagation,
                      const Tensor& gradient, const Optional& output, NoisyGradients& out) {
     const int64_t rows = layer.rows(), h = layer.width, c = layer.noise_dim, size = (c + 1) * h;
-    const Tensor noise = propagated<T>(layer, layer_noise<T>(layer), layer.num_draws * c);
+    const Tensor noise = propagated<T>(layer, layer_noise<T>(layer));
     Tensor total = new_tensor(gradient, {rows, h});
     const int64_t step = summing_lines(rows, layer.num_draws * h), tasks = (rows + step - 1) / step;
     const Scratch<T> partial(tasks * size);
@@ -175,14 +181,14 @@ void shared_backward(const NoisyLayer& layer, const Operand& flipped, const std:
     }
     if (flipped_propagation) {
         Tensor mixed = new_tensor(gradient, {rows, h});
-        multiply_operand<T>(*flipped_propagation, total.const_data_ptr<T>(), h, h, {}, mixed.mutable_data_ptr<T>());
+        multiply_operand<T>(*flipped_propagation, as_rows<T>(total), {}, mixed.mutable_data_ptr<T>());
         total = mixed;
     }
     if (layer.features.dense()) {
         multiply_transposed<T>(contiguous_matrix(out.weight.mutable_data_ptr<T>(), layer.num_columns, h),
                                {layer.features.in_full<T>(), nullptr}, as_lines<T>(total));
     } else {
-        multiply_operand<T>(flipped, total.const_data_ptr<T>(), h, h, {}, out.weight.mutable_data_ptr<T>());
+        multiply_operand<T>(flipped, as_rows<T>(total), {}, out.weight.mutable_data_ptr<T>());
     }
 }
 

@@ -10,6 +10,11 @@
 namespace seegera {
 namespace {
 
+template <typename T>
+Matrix<const T> by_rows(const Tensor& dense) {
+    return {dense.const_data_ptr<T>(), dense.size(0), dense.size(1), dense.stride(0), 1};
+}
+
 // The transpose serves the backward pass, which is this operation again, called from Python.
 Tensor sparse_matmul(const Tensor& rowptr, const Tensor& col, const Tensor& values, const Tensor&, const Tensor&,
                      const Tensor&, const Tensor& dense) {
@@ -19,11 +24,9 @@ Tensor sparse_matmul(const Tensor& rowptr, const Tensor& col, const Tensor& valu
     const Operand matrix{rowptr, col, values};
     Tensor out = new_tensor(dense, {matrix.rows(), width});
     if (values.scalar_type() == ScalarType::Double) {
-        multiply_operand<double>(matrix, rows.const_data_ptr<double>(), rows.stride(0), width, {},
-                                 out.mutable_data_ptr<double>());
+        multiply_operand<double>(matrix, by_rows<double>(rows), {}, out.mutable_data_ptr<double>());
     } else {
-        multiply_operand<float>(matrix, rows.const_data_ptr<float>(), rows.stride(0), width, {},
-                                out.mutable_data_ptr<float>());
+        multiply_operand<float>(matrix, by_rows<float>(rows), {}, out.mutable_data_ptr<float>());
     }
     return out;
 }

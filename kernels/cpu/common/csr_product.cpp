@@ -17,9 +17,7 @@ void multiply_rows(const CsrProduct<T>& p, const Finish<T>& finish, const Produc
         activate(finish.activation, sum);
         block.put(sum, result, row);
     });
-    if (result.past_caches) {
-        stream_fence();
-    }
+    end_rows(result);
 }
 
 template void multiply_rows(const CsrProduct<float>&, const Finish<float>&, const ProductRows<float>&, int64_t, int64_t,

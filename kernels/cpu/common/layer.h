@@ -89,13 +89,14 @@ struct Operand {
         return {values.const_data_ptr<T>(), values.size(0), values.size(1), values.stride(0), values.stride(1)};
     }
     template <typename T>
-    CsrProduct<T> times(const T* dense, int64_t columns) const {
+    CsrProduct<T> times(const Matrix<const T>& by_rows) const {
         return {rowptr.const_data_ptr<int64_t>(),
                 col.const_data_ptr<int64_t>(),
                 values.const_data_ptr<T>(),
                 col.numel(),
-                dense,
-                columns};
+                by_rows.data,
+                by_rows.row_stride,
+                by_rows.rows};
     }
 };
 
@@ -110,18 +111,23 @@ std::function<void(int64_t, int64_t)> finishing(const Finish<T>& finish, int64_t
     };
 }
 
-// out [rows, columns] = finish(operand @ dense); `stride` from one row of dense to the next.
+// out [rows, columns] = finish(operand @ right), which is stored by rows.
 template <typename T>
-void multiply_operand(const Operand& operand, const T* dense, int64_t stride, int64_t columns, const Finish<T>& finish,
-                      T* out) {
+void multiply_operand(const Operand& operand, const Matrix<const T>& right, const Finish<T>& finish, T* out) {
     if (!operand.dense()) {
-        multiply_csr(operand.times(dense, stride), finish, out, operand.rows(), columns);
+        multiply_csr(operand.times(right), operand.values, finish, out, operand.rows(), right.columns);
         return;
     }
     const Matrix<const T> left = operand.in_full<T>();
-    multiply_lines<T>(contiguous_matrix(out, left.rows, columns),
-                      {{{left, nullptr}, {dense, left.columns, columns, stride, 1}}}, false,
-                      finishing(finish, columns, out));
+    multiply_lines<T>(contiguous_matrix(out, left.rows, right.columns), {{{left, nullptr}, right}}, false,
+                      finishing(finish, right.columns, out));
+}
+
+// A contiguous tensor [n, ...] as n rows, each with all that it has.
+template <typename T>
+Matrix<const T> as_rows(const Tensor& tensor) {
+    const int64_t rows = tensor.size(0);
+    return contiguous_matrix(tensor.const_data_ptr<T>(), rows, rows == 0 ? 0 : tensor.numel() / rows);
 }
 
 // The lines of p as the left side of a product.
