@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import random
+import warnings
 
 import interpreter
 import pytest
@@ -22,7 +23,7 @@ if hypothesis is not None:
         hypothesis.settings.register_profile(profile, max_examples=examples, **PROPERTIES)
     hypothesis.settings.load_profile("quick")
 
-pytest.register_assert_rewrite("cases", "contract", "slow", "tolerances")
+pytest.register_assert_rewrite("cases", "contract", "matrices", "slow", "tolerances")
 
 if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None:
     interpreter.replace_language_once()
@@ -84,3 +85,13 @@ def run(capsys):
         return status, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def quiet():
+    """No warning may pass."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", PendingDeprecationWarning)  # NumPy's, of its matrix class.
+        warnings.filterwarnings("ignore", message="Sparse (CSR|CSC|BSR) tensor support is in beta")
+        yield
