@@ -127,19 +127,22 @@ inline void end_rows(const ProductRows<T>& rows) {
 }
 
 // How a range of columns is cut: full blocks, then a block of Rest vectors for the columns that are left, if any are.
-template <typename T, int Bytes, int Rest>
+// Narrow: there are fewer columns than in a full block.
+template <typename T, int Bytes, int Rest, bool Narrow>
 struct ColumnBlocks {
     static constexpr int64_t kVectorLanes = Bytes / sizeof(T);
     static constexpr int64_t kFull = kBlockVectors * kVectorLanes;
     int64_t column_begin;
     int64_t column_end;
-    bool single() const { return column_end - column_begin <= kFull; }
+    bool single() const { return Narrow || column_end - column_begin <= kFull; }
     // Calls visit(block) for each.
     template <typename Visit>
     void for_each(const Visit& visit) const {
         int64_t column = column_begin;
-        for (; column_end - column >= kFull; column += kFull) {
-            visit(ColumnBlock<T, Bytes, kBlockVectors>{column, column + kFull - kVectorLanes});
+        if constexpr (!Narrow) {
+            for (; column_end - column >= kFull; column += kFull) {
+                visit(ColumnBlock<T, Bytes, kBlockVectors>{column, column + kFull - kVectorLanes});
+            }
         }
         if constexpr (Rest > 0) {
             visit(ColumnBlock<T, Bytes, Rest>{column, column_end - kVectorLanes});
@@ -147,30 +150,31 @@ struct ColumnBlocks {
     }
 };
 
-template <typename T, int Bytes, int Rest, typename Use>
+template <typename T, int Bytes, int Rest, bool Narrow, typename Use>
 inline void choose_rest(int64_t column_begin, int64_t column_end, const Use& use) {
     constexpr int64_t lanes = Bytes / sizeof(T);
     const int64_t left = (column_end - column_begin) % (kBlockVectors * lanes);
     if constexpr (Rest > 0) {
         if ((left + lanes - 1) / lanes != Rest) {
-            choose_rest<T, Bytes, Rest - 1>(column_begin, column_end, use);
+            choose_rest<T, Bytes, Rest - 1, Narrow>(column_begin, column_end, use);
             return;
         }
     }
-    use(ColumnBlocks<T, Bytes, Rest>{column_begin, column_end});
+    use(ColumnBlocks<T, Bytes, Rest, Narrow>{column_begin, column_end});
 }
 
-// Calls use(blocks) with the blocks of a range of columns.
+// Calls use(blocks) with the blocks of a range of columns. Each kind of blocks is code of its own wherever they are
+// used: of what is narrower than a vector, only those that can be.
 template <typename T, typename Use>
 inline void choose_blocks(int64_t column_begin, int64_t column_end, const Use& use) {
     constexpr int kShort = 16;
     const int64_t bytes = (column_end - column_begin) * sizeof(T);
     if (bytes >= kVectorBytes) {
-        choose_rest<T, kVectorBytes, kBlockVectors>(column_begin, column_end, use);
+        choose_rest<T, kVectorBytes, kBlockVectors, false>(column_begin, column_end, use);
     } else if (bytes >= kShort) {
-        choose_rest<T, kShort, kBlockVectors>(column_begin, column_end, use);
+        choose_rest<T, kShort, kVectorBytes / kShort, true>(column_begin, column_end, use);
     } else {
-        choose_rest<T, sizeof(T), kBlockVectors>(column_begin, column_end, use);
+        choose_rest<T, sizeof(T), kShort / sizeof(T) - 1, true>(column_begin, column_end, use);
     }
 }
 

@@ -288,7 +288,9 @@ void row_gradient_of(const Mixture<T>& p, const MixtureGradient<T>& g, int64_t r
         block_gradient<Samples, OneVariance, true>(p, g, row, weights, totals, i, scratch);
     }
     if (i < p.width) {
-        block_gradient<Samples, OneVariance, false>(p, g, row, weights, totals, i, scratch);
+        // With a variance for each draw, one function for any number of samples: each takes long to compile.
+        constexpr int samples = OneVariance ? Samples : 0;
+        block_gradient<samples, OneVariance, false>(p, g, row, weights, totals, i, scratch);
     }
 }
 
