@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import runpy
 import sys
+import types
 from pathlib import Path
 
 import ahead_of_time
@@ -18,22 +18,25 @@ def run(script: str | Path, *arguments: str | Path) -> str:
 def replace_language_once() -> None:
     """While a kernel runs, the interpreter replaces the functions of Triton's language by its own.
 
-    It looks for them anew, among all members of the language's modules, whenever the kernel calls a device function,
-    and finds that they are replaced: a quarter of the time of the tests. Here it looks at one of them first.
+    It does so anew at each launch, and again whenever the kernel calls a device function: it looks for them among all
+    members of the language's modules, and changes the class of blocks, for which Python then looks up everything anew.
+    Here they are replaced once for each module with kernels, and stay so: nothing else in the process calls them.
     """
-    from triton.language.core import is_builtin
     from triton.runtime import interpreter
 
-    replace = interpreter._patch_builtin
-    one_of = {}
+    replace, done = interpreter._patch_lang, set()
+    # What a launch asks to restore the language.
+    stays = types.SimpleNamespace(restore=lambda: None)
 
-    def replace_unless_done(module, *rest):
-        if module not in one_of:
-            one_of[module] = next((name for name, value in inspect.getmembers(module) if is_builtin(value)), None)
-        if one_of[module] is None or is_builtin(getattr(module, one_of[module])):
-            replace(module, *rest)
+    def replace_once(function):
+        # By the module of the function, because that is where it finds the language.
+        module = id(function.__globals__)
+        if module not in done:
+            done.add(module)
+            replace(function)
+        return stays
 
-    interpreter._patch_builtin = replace_unless_done
+    interpreter._patch_lang = replace_once
 
 
 if __name__ == "__main__":
