@@ -71,8 +71,10 @@ FOR_ANY_ISA = operators_are_sound or compiles_whole or second_derivatives or no_
 
 # Kernels that `make test` does not run: those for a processor without AVX, and Triton's, which run here in Triton's
 # interpreter, with or without a GPU. What torch.func and torch.compile do is the same for all backends, and slow in the
-# interpreter. So are means over many draws, which follow from a draw being that of the reference.
-NOT_INTERPRETED = torch_func or inductor or every_element_is_as_likely or keeps_the_mean or integrate_to_one or sum_to_one
+# interpreter, which promises nothing for several threads. Means over many draws follow from a draw being that of the
+# reference.
+NOT_INTERPRETED = torch_func or inductor or compiles_whole or any_number_of_threads or same_bits_with_other_threads \
+	or every_element_is_as_likely or keeps_the_mean or unbiased or near_the_whole_sum or to_one
 test-kernels: $(VENV)/.extra-test $(VENV)/.native
 	@$(PHASE) 'CPU kernels on the base instruction set' env SEEGERA_ISA=base $(PYTEST) -q -k 'cpu and not ($(FOR_ANY_ISA))' $(CPU_TESTS)
 	@if $(PY) -c 'import triton' 2>/dev/null; then \

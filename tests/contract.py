@@ -478,7 +478,7 @@ class Operation:
             torch.set_num_threads(1)
             first = self.outcome(function, arguments)
             # An interpreted kernel does not promise this, because its products are those of torch on the CPU.
-            for count in (1, 2, 2, 3) if column.backend == "cpu" else (1, 1):
+            for count in (1, 2, 2, 3) if column.backend == "cpu" else (1,) if backends.interpreted() else (1, 1):
                 torch.set_num_threads(count)
                 for name, value in self.outcome(function, arguments).items():
                     assert_same_bits(value, first[name], name=f"{name} with {count} threads")
@@ -507,7 +507,9 @@ class Operation:
                 value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
                 for value in given
             )
-            torch.library.opcheck(overload, again)
+            # How an operator is registered and traced is the same for all backends, and slow in the interpreter.
+            kernel = {"test_utils": ("test_schema", "test_faketensor")} if backends.interpreted() else {}
+            torch.library.opcheck(overload, again, **kernel)
 
     test_operators_are_sound.compiled_only = True
     test_operators_are_sound.case_set = "typical"
