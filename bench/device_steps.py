@@ -65,7 +65,7 @@ class Compiled:
         model = sf.SeeGera(graph, config).train()
         self.slots = sf.seeds.SeedSlots(torch.device(DEVICE))
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-        self.forward = torch.compile(model, fullgraph=True, backend="aot_eager" if DRY else "inductor")
+        self.forward = torch.compile(model, fullgraph=True, backend="eager" if DRY else "inductor")
         # The first step gives each site its slot, and builds what the graph caches.
         model(graph, seed=self.slots.root).loss.backward()
         self.graph, self.steps = graph, 0
