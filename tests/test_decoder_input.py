@@ -36,6 +36,8 @@ CASES = {
     "dense layout with dropout": decoded("counts", layout="dense", dropout=0.3),
     "one node": decoded("dense", num_rows=1),
     "one feature": decoded("dense", num_columns=1),
+    "no features": decoded("dense", num_columns=0),
+    "no features with dropout": decoded("dense", num_columns=0, dropout=0.3),
     "one draw": decoded(draws=1),
     "no outputs": decoded(h=0),
     "large values": decoded("counts", scale=1e4, dropout=0.2),

@@ -29,10 +29,10 @@ def layer(
     layout="sparse",
 ):
     def arguments():
-        graph = cases.graph(name, kind, num_columns)
+        graph = cases.graph(name)
         return {
             "propagation": None if dense else graph.propagation,
-            "features": graph.features.with_layout(layout),
+            "features": cases.features(kind, graph.num_nodes, num_columns).with_layout(layout),
             "weight": scale * normal(num_columns, h, seed=1),
             "noise_weight": scale * normal(c, h, seed=2),
             "num_draws": draws,
@@ -59,6 +59,9 @@ CASES = {
     "high dropout": layer("hub", "dense", dropout=0.9, activation="relu"),
     "one feature": layer("path", "dense", num_columns=1, dropout=0.2),
     "no outputs": layer("path", h=0),
+    "no features": layer("path", "dense", num_columns=0),
+    "no features with dropout": layer("path", "dense", num_columns=0, dropout=0.3),
+    "no features, dense layer": layer("path", "dense", num_columns=0, dense=True),
     "draws of more than one word": layer("path", draws=70, dropout=0.3, h=2),
     "dense layout": layer("hub", "negative", layout="dense", bias=True),
     "dense layout with dropout": layer("hub", "counts", layout="dense", dropout=0.4, bias=True),

@@ -126,8 +126,11 @@ void multiply_operand(const Operand& operand, const Matrix<const T>& right, cons
 // A contiguous tensor [n, ...] as n rows, each with all that it has.
 template <typename T>
 Matrix<const T> as_rows(const Tensor& tensor) {
-    const int64_t rows = tensor.size(0);
-    return contiguous_matrix(tensor.const_data_ptr<T>(), rows, rows == 0 ? 0 : tensor.numel() / rows);
+    int64_t columns = 1;
+    for (int64_t d = 1; d < tensor.dim(); ++d) {
+        columns *= tensor.size(d);
+    }
+    return contiguous_matrix(tensor.const_data_ptr<T>(), tensor.size(0), columns);
 }
 
 // The lines of p as the left side of a product.
