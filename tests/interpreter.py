@@ -32,8 +32,8 @@ def replace_language_once() -> None:
         # By the module of the function, because that is where it finds the language.
         module = id(function.__globals__)
         if module not in done:
-            done.add(module)
             replace(function)
+            done.add(module)
         return stays
 
     interpreter._patch_lang = replace_once

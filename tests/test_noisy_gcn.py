@@ -242,10 +242,11 @@ def test_fewer_draws_are_the_first_of_more(column):
 @pytest.mark.parametrize("place", columns("noisy_gcn", compiled=True, interpreter=False))
 def test_where_weights_and_gradients_outgrow_the_caches(place, dropout):
     """Each column is that of a layer that has few of them. On a CPU it has the same bits."""
-    features = cases.features("sparse", 400, 700).with_layout("sparse").to(device=place.device, dtype=torch.float32)
-    width = 4700
+    features = cases.features("sparse", 700, 700).with_layout("sparse").to(device=place.device, dtype=torch.float32)
+    # Whole cache lines, so that results are written past the caches, and a last tile that is narrower.
+    width = 4704
     weights = [normal(rows, width, seed=rows).to(place.device, torch.float32) for rows in (700, 5)]
-    upstream = normal(400, 2, width, seed=3).to(place.device, torch.float32)
+    upstream = normal(700, 2, width, seed=3).to(place.device, torch.float32)
 
     def outcome(begin, end):
         leaves = [weight[:, begin:end].clone().requires_grad_() for weight in weights]
@@ -254,7 +255,7 @@ def test_where_weights_and_gradients_outgrow_the_caches(place, dropout):
 
     with use_backend(place.backend):
         whole = outcome(0, width)
-        for begin, end in ((0, 33), (4690, 4700)):
+        for begin, end in ((0, 33), (4694, 4704)):
             for name, all_columns, some in zip(("output", "weight", "noise"), whole, outcome(begin, end), strict=True):
                 same = all_columns[..., begin:end].detach().contiguous()
                 assert_close(same, some.detach().double(), terms=1400, name=f"{name}, columns {begin} to {end}")

@@ -160,10 +160,12 @@ def test_nothing_beyond_the_rows_of_dense_is_read_into_a_result(column, dtype):
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 def test_where_dense_outgrows_the_caches(column, dtype, rows, num_columns, width):
     rng = np.random.default_rng(5)
-    count = 9 * num_columns
+    count = 12 * num_columns
     places = (np.minimum(rng.integers(0, rows + 5, count), rows - 1), rng.integers(0, num_columns, count))
     entries = scipy.sparse.csr_matrix((rng.standard_normal(count), places), (rows, num_columns))
-    matrix = SparseMatrix.from_any(entries).to(device=column.device, dtype=dtype)
+    matrix = SparseMatrix.from_any(entries).with_layout("sparse").to(device=column.device, dtype=dtype)
+    # Fewer reads of a row would not be worth a copy of it.
+    assert matrix.nnz >= 8 * num_columns
     dense = normal(num_columns, width + 3).to(column.device, dtype)[:, 3:]
     with use_backend(column.backend):
         whole = ops.sparse_matmul(matrix, dense)

@@ -340,6 +340,7 @@ def test_a_run_with_any_name_in_any_encoding(tmp_path, monkeypatch, plain_pictur
     assert main(["train", "--edges", str(tmp_path / "café中.txt"), *QUICK, "--out", str(tmp_path / "café中")]) == 0
     assert "AUC" in out.text
     assert results_in(tmp_path / "café中")["data"]["name"] == "café中"
+    assert results_in(tmp_path / "café中")["data"]["files"]["edges"].endswith("café中.txt")
 
 
 @pytest.mark.slow
