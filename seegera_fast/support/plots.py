@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
@@ -250,16 +251,18 @@ def save_heat_maps(
             for row, column in zip(*np.nonzero(~np.isnan(grid)), strict=True):
                 dark = image.norm(grid[row, column]) > 0.6
                 colour = "white" if dark else "black"
-                axes.text(column, row, f"{grid[row, column]:.3g}", ha="center", va="center", color=colour, fontsize=8)
+                axes.text(column, row, f"{grid[row, column]:#.4g}", ha="center", va="center", color=colour, fontsize=8)
             axes.set_xticks(range(len(across)), [f"{rate:g}" for rate in across])
             axes.set_yticks(range(len(down)), [f"{rate:g}" for rate in down])
             axes.set(xlabel=x, ylabel=y)
-            axes.set_title(title, fontsize=10)
+            axes.set_title(textwrap.fill(title, TITLE_LETTERS), fontsize=10)
             figure.colorbar(image, ax=axes, shrink=0.8)
 
 
 # The largest number of panels in a row.
 MOST_COLUMNS = 4
+# Letters of a title over one of them, beside which others have theirs.
+TITLE_LETTERS = 34
 
 
 def _panelled(file: IO[bytes], panels: int, height: float, columns: int = MOST_COLUMNS) -> Any:
