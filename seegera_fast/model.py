@@ -249,8 +249,7 @@ class SeeGera(Prediction, nn.Module):
         rank = Processes.current().rank
         return derive_seed(seed, Site.RANK, rank) if rank else seed
 
-    # As torch.compiler.disable, but without importing torch._dynamo, which takes as long as importing torch.
-    @torch._disable_dynamo
+    @torch.compiler.disable
     def _next_seed_as_tensor(self) -> torch.Tensor:
         # torch.compile would compile a number anew for each step.
         return seed_tensor(self.next_seed(), torch.device("cpu"))
