@@ -73,12 +73,12 @@ FEATURES = ("sparse", "dense", "counts", "negative", "binary", "empty", "unit")
 
 
 @functools.cache
-def graph(name: str, kind: str = "sparse", num_columns: int = 9) -> Graph:
+def graph(name: str, kind: str = "sparse") -> Graph:
     """One of GRAPHS in float64, with features of one of FEATURES."""
     num_nodes, edges = _edges(name)
     return Graph.from_edge_index(
         np.concatenate([edges, edges[:, ::-1]]).T,
-        features(kind, num_nodes, num_columns),
+        features(kind, num_nodes),
         num_nodes,
         name=name,
         dtype=torch.float64,
