@@ -6,6 +6,7 @@ for GPUs. Every process has to call the same methods in the same order.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from .support.pieces import even_ranges
 T = TypeVar("T")
 # How long a process waits for the others: the first one cuts a large graph into parts, or scores it, meanwhile.
 TIMEOUT = timedelta(minutes=30)
+# The connections that this process makes are numbered, as they are in the others.
+_connections = itertools.count()
 
 
 class ProcessLost(RuntimeError):
@@ -256,8 +259,13 @@ def connected(device: torch.device) -> Iterator[Processes]:
         raise ProcessLost("torch.distributed: this build of torch lacks it; want one process")
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+        store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
+        # The store that torchrun offers keeps the addresses of an earlier connection of these processes, which nobody
+        # answers any more.
+        store = dist.PrefixStore(f"seegera_fast/{next(_connections)}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise ProcessLost(f"the processes of the run did not find each other ({_reason(error)})") from error
     try:

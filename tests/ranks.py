@@ -3,10 +3,11 @@
 import multiprocessing
 import os
 import pickle
-import socket
 import tempfile
 import traceback
 from typing import NamedTuple
+
+import torch
 
 # The processes are forked from one that has imported all of this and has run nothing, which takes milliseconds.
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -27,15 +28,14 @@ class Outcome(NamedTuple):
 def run(function, *arguments, size=2, connect=True):
     """Calls ``function(rank, *arguments)`` in each of ``size`` processes, and returns the outcomes by rank.
 
-    With ``connect=False`` the function has to connect them itself, by the environment that torchrun would give it.
+    With ``connect=False`` the function has to connect them itself, by the environment that torchrun would give it, and
+    in the store that torchrun would offer, which outlives a connection.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    environment = {"WORLD_SIZE": f"{size}", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    environment.update(MASTER_ADDR=store.host, MASTER_PORT=f"{store.port}")
     with tempfile.TemporaryDirectory() as folder:
         meeting = os.path.join(folder, "meeting") if connect else None
-        environment = {"WORLD_SIZE": f"{size}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
-        environment["TORCHELASTIC_RUN_ID"] = "none"
         pipes = [CONTEXT.Pipe(duplex=False) for _ in range(size)]
         processes = [
             CONTEXT.Process(target=_work, args=(rank, size, meeting, environment, pipe, function, arguments))
@@ -72,8 +72,6 @@ def _outcome(process, pipe):
 
 
 def _work(rank, size, meeting, environment, pipe, function, arguments):
-    import torch
-
     os.environ.update(environment, RANK=f"{rank}", LOCAL_RANK=f"{rank}")
     torch.set_num_threads(1)
     value, error, trace = None, None, ""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 import ranks
@@ -10,7 +11,7 @@ import torch
 import seegera_fast as sf
 from seegera_fast.command.options import Parser
 from seegera_fast.command.processes import own_device, require_shared
-from seegera_fast.distributed import Processes, ProcessLost, _exchanged_on, rank_of_error
+from seegera_fast.distributed import Processes, ProcessLost, _exchanged_on, connected, rank_of_error
 from seegera_fast.support.atomic import Unwritable
 from seegera_fast.training import TrainingFailure
 
@@ -167,6 +168,22 @@ def test_a_process_that_is_killed_ends_the_others():
     assert first.status == 1
     assert isinstance(first.error, ProcessLost)
     assert str(first.error).startswith("another process of the run has ended or does not answer; its own message")
+
+
+def connected_again(rank):
+    found = []
+    for _ in range(3):
+        with connected(torch.device("cpu")) as processes:
+            found.append((processes, processes.sum([1.0])))
+        if rank == 0:
+            # The first process is later than the others: it writes the files of a run.
+            time.sleep(0.5)
+    return found
+
+
+def test_processes_connect_again():
+    for rank, found in enumerate(ranks.values(ranks.run(connected_again, connect=False))):
+        assert found == [(Processes(rank, 2), [2.0])] * 3
 
 
 def test_number_of_processes_by_the_environment(monkeypatch):
