@@ -249,7 +249,8 @@ class SeeGera(Prediction, nn.Module):
         rank = Processes.current().rank
         return derive_seed(seed, Site.RANK, rank) if rank else seed
 
-    @torch.compiler.disable
+    # As torch.compiler.disable, but without importing torch._dynamo, which takes as long as importing torch.
+    @torch._disable_dynamo
     def _next_seed_as_tensor(self) -> torch.Tensor:
         # torch.compile would compile a number anew for each step.
         return seed_tensor(self.next_seed(), torch.device("cpu"))

@@ -30,11 +30,14 @@ def current(backend: backends.Backend, device: torch.device) -> int:
     return _current(backend.name, str(device), getattr(_local, device.type, False))
 
 
-# torch.compile can't look at settings: a compiled function keeps those that it was compiled with.
-@torch.compiler.assume_constant_result
 def _current(backend: str, device: str, autocast: bool) -> int:
     name = "medium" if autocast else _setting(torch.device(device).type)
     return PRECISIONS.index(name) if name in fast(backend, torch.device(device)) else HIGHEST
+
+
+# torch.compile can't look at settings: a compiled function keeps those that it was compiled with. This is what
+# torch.compiler.assume_constant_result does after it has imported torch._dynamo, which takes as long as torch itself.
+_current._dynamo_marked_constant = True
 
 
 def asked(device_type: str) -> str:

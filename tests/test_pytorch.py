@@ -308,6 +308,21 @@ def test_features_with_a_gradient():
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
+def test_what_importing_leaves_out():
+    """`import seegera_fast`: leaves torch._dynamo, scikit-learn and the like to what needs them"""
+    printed = run(
+        """
+        import sys
+        import torch
+        before = set(sys.modules)
+        import seegera_fast
+        late = ["torch._dynamo", "sympy", "sklearn", "matplotlib", "pandas", "pyarrow", "networkx", "torch_geometric"]
+        print([name for name in late if name in sys.modules and name not in before])
+        """
+    )
+    assert printed.strip() == "[]"
+
+
 def test_importing_twice():
     """importing twice in one process: `importlib.reload` works; a whole second import is refused"""
     printed = run(
