@@ -1,4 +1,4 @@
-"""Explains failed assertions of the helper modules too, and says which tests share a process."""
+"""Explains failed assertions of the helper modules too, says which tests share a process, and has shared fixtures."""
 
 import importlib.util
 import os
@@ -88,6 +88,17 @@ def run(capsys):
 
 
 @pytest.fixture
+def one_thread():
+    """One thread, because on such small graphs several threads would only wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def quiet():
     """No warning may pass."""
     with warnings.catch_warnings():
@@ -95,3 +106,22 @@ def quiet():
         warnings.simplefilter("ignore", PendingDeprecationWarning)  # NumPy's, of its matrix class.
         warnings.filterwarnings("ignore", message="Sparse (CSR|CSC|BSR) tensor support is in beta")
         yield
+
+
+@pytest.fixture
+def small_data(monkeypatch):
+    """Every data set is a small graph, except pubmed, which is missing."""
+    from trials import load
+
+    monkeypatch.setattr("seegera_fast.datasets.load", load)
+
+
+@pytest.fixture
+def here(small_data, monkeypatch):
+    """Trials run in this process; gives the list of those that were started."""
+    from trials import Here
+
+    monkeypatch.setattr(Here, "started", [])
+    monkeypatch.setattr(Here, "measured", [])
+    monkeypatch.setattr("seegera_fast.experiments.matrix.Worker", Here)
+    return Here.started
