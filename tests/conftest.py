@@ -23,7 +23,7 @@ if hypothesis is not None:
         hypothesis.settings.register_profile(profile, max_examples=examples, **PROPERTIES)
     hypothesis.settings.load_profile("quick")
 
-pytest.register_assert_rewrite("cases", "contract", "matrices", "slow", "tolerances")
+pytest.register_assert_rewrite("cases", "command", "contract", "matrices", "slow", "tolerances")
 
 if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None:
     interpreter.replace_language_once()
@@ -96,6 +96,22 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def plain_picture(monkeypatch):
+    """Writes only the title instead of the picture, which takes most of the time of a small run."""
+    monkeypatch.setattr(
+        "seegera_fast.command.written.save_picture", lambda file, **content: file.write(content["title"].encode())
+    )
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Options that name a small graph's files."""
+    from command import write_groups
+
+    return write_groups(tmp_path)
 
 
 @pytest.fixture

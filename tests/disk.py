@@ -1,7 +1,11 @@
-"""A disk that is nearly full, for tests of what writes files."""
+"""The files of a folder, and a disk that is nearly full, for tests of what writes files."""
 
 import contextlib
 import resource
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 @contextlib.contextmanager

@@ -24,7 +24,6 @@ import cases
 import matplotlib
 import numpy as np
 import pytest
-import torch
 
 import seegera_fast as sf
 from seegera_fast import datasets
@@ -39,13 +38,7 @@ EDGES = "".join(f"{i} {k}\n" for i in range(10) for k in range(i + 1, 10) if (i 
 QUICK = ["--epochs", "2", "--split", "0,0.1", "--set", "embedding_dim=4", "--set", "hidden_dim=5"]
 NAMES = ["$x_{$", "_first", "a\\frac%^_$$", "数据库", "עולם", "one\ntwo", "\x1b[31mred", "long " * 30, "\udcff"]
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
