@@ -125,6 +125,34 @@ def quiet():
 
 
 @pytest.fixture
+def write(tmp_path):
+    """Writes a file, and gives its path."""
+
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def table(write):
+    """Makes a graph from contents of files. Warnings are errors."""
+    from seegera_fast import Graph
+
+    def table(edges, features=None, labels=None, **options):
+        files = {"edges.csv": edges, "features.csv": features, "labels.csv": labels}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return Graph.from_table(
+                *(None if content is None else write(name, content) for name, content in files.items()), **options
+            )
+
+    return table
+
+
+@pytest.fixture
 def small_data(monkeypatch):
     """Every data set is a small graph, except pubmed, which is missing."""
     from trials import load
