@@ -23,7 +23,9 @@ if hypothesis is not None:
         hypothesis.settings.register_profile(profile, max_examples=examples, **PROPERTIES)
     hypothesis.settings.load_profile("quick")
 
-pytest.register_assert_rewrite("cases", "command", "contract", "matrices", "slow", "tolerances", "wrong_kinds")
+pytest.register_assert_rewrite(
+    "cases", "command", "contract", "matrices", "short_runs", "slow", "tolerances", "wrong_kinds"
+)
 
 if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None:
     interpreter.replace_language_once()
