@@ -14,7 +14,7 @@ import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_datasets import load_tiny, write_npz, write_planetoid
+from tiny_data import load_tiny, write_npz, write_planetoid
 
 import seegera_fast as sf
 from seegera_fast.command.main import main
