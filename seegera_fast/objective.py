@@ -77,6 +77,10 @@ class Output:
         return dict(zip(self.samples, means.unbind(), strict=True))
 
 
+# What exports a model, and torch.func, look for tensors inside of what a function returns.
+torch.export.register_dataclass(Output, serialized_type_name="seegera_fast.Output")
+
+
 def term_names(config: SeeGeraConfig) -> tuple[str, ...]:
     """The names of the terms of :func:`bound`."""
     return ("link", *["feature"] * config.feature_side, "prior", "mixture")

@@ -225,6 +225,20 @@ def test_compile_with_other_seeds(seeds, most):
         assert_same_bits(loss, eager(seed=seed).loss.detach())
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(strict):
+    """`torch.export.export(model)` with a tensor as the seed: works, also saved; the loaded program needs the import"""
+    made, file = model(), io.BytesIO()
+    torch.export.save(torch.export.export(made, (), {"seed": torch.tensor([3])}, strict=strict), file)
+    file.seek(0)
+    program = torch.export.load(file).module()
+    for seed in (3, 4):
+        found, expected = program(seed=torch.tensor([seed])), made(seed=seed)
+        assert type(found) is type(expected)
+        assert_same_bits(found.loss, expected.loss)
+        assert_all_same(found.samples, expected.samples)
+
+
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 
