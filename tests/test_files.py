@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from test_properties_files import little_memory
+from memory import little_memory
 from tiny_data import load_tiny, tiny_members, tiny_parts, write_npz, write_planetoid
 
 import seegera_fast as sf

@@ -14,6 +14,7 @@ import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from memory import MOST_MEMORY, little_memory
 from tiny_data import load_tiny, write_npz, write_planetoid
 
 import seegera_fast as sf
@@ -21,8 +22,6 @@ from seegera_fast.command.main import main
 from seegera_fast.experiments.trials import read_record
 from seegera_fast.training import TrainingConfig, train
 
-# What reading a file of a few kilobytes may take, in bytes.
-MOST_MEMORY = 200 * 2**20
 NODES = 6
 RECORDS = Path(__file__).parents[1] / "docs/results/trials"
 WIDTHS = {"embedding_dim": 2, "hidden_dim": 2}
@@ -178,18 +177,6 @@ def replaced(value, path, new):
     value = value.copy()
     value[path[0]] = replaced(value[path[0]], path[1:], new)
     return value
-
-
-@contextlib.contextmanager
-def little_memory():
-    """Ends a request for much memory with a MemoryError, instead of the machine's end."""
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 4 * MOST_MEMORY, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def read_or_refused(read, path):

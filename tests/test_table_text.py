@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 import torch
+from memory import little_memory
 from people import PATH
-from test_properties_files import little_memory
 
 import seegera_fast as sf
 from seegera_fast.command.output import write_table

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from memory import little_memory
 from people import FEATURES, PATH
-from test_properties_files import little_memory
 
 import seegera_fast as sf
 
