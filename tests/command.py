@@ -1,6 +1,7 @@
 """What tests of the command share: a small graph's files, what a run writes, and what a refusal looks like."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse
@@ -9,6 +10,11 @@ NODES, FEATURES = 18, 12
 SMALL = ["--set", "embedding_dim=6", "--set", "hidden_dim=7"]
 RESULTS = ["embedding.npy", "links.csv", "model.safetensors", "picture.png", "report.html", "results.json"]
 WRITTEN = ["checkpoint.safetensors", *RESULTS]
+RECORDS = Path(__file__).resolve().parents[1] / "docs" / "results" / "trials"
+EDGES = "".join(f"{i} {k}\n" for i in range(10) for k in range(i + 1, 10) if (i < 5) == (k < 5) and (i + k) % 7)
+# Nothing is held out but a tenth for the test, so that a few epochs of such a small graph are a run.
+QUICK = ["--epochs", "2", "--split", "0,0.1", "--set", "embedding_dim=4", "--set", "hidden_dim=5"]
+WITHOUT_PICTURE = "import seegera_fast.command.written as t; t.save_picture = lambda file, **content: None"
 
 
 def two_groups():
@@ -43,4 +49,4 @@ def refused(outcome, *parts):
 
 
 def results_in(folder):
-    return json.loads((folder / "results.json").read_text())
+    return json.loads((folder / "results.json").read_bytes())

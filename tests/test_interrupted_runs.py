@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 import pytest
-from command import RESULTS, SMALL, WRITTEN, refused, results_in
+from command import EDGES, RESULTS, SMALL, WRITTEN, refused, results_in
 from disk import files_in
 
 import seegera_fast as sf
@@ -127,6 +127,46 @@ def test_a_run_that_crashed_is_resumed(run, own, tmp_path, monkeypatch, plain_pi
     (out / "checkpoint.safetensors").write_bytes(b"old")
     assert "will be replaced; --resume goes on" in run(*command, "--out", out)[2]
     assert files_in(out) == WRITTEN
+
+
+TASK_OPTIONS = {
+    "link": ["--split", "0.1,0.1"],
+    "attribute": ["--split", "0.1,0.1"],
+    "node": ["--split", "0.3,0.2", "--set", "classifier_epochs=5"],
+}
+
+
+@pytest.mark.parametrize("task", TASK_OPTIONS)
+def test_resume_with_more_epochs_gives_the_files_of_one_long_run(run, tmp_path, plain_picture, task):
+    (tmp_path / "e.txt").write_text(EDGES)
+    np.save(tmp_path / "f.npy", np.random.default_rng(0).integers(0, 2, (10, 6)).astype(float))
+    np.save(tmp_path / "l.npy", np.arange(10) // 5)
+    files = [text for name in ("edges", "features", "labels") for text in (f"--{name}", tmp_path / f"{name[0]}.npy")]
+    files[1] = tmp_path / "e.txt"
+    fields = ["embedding_dim=4", "hidden_dim=5", "evaluate_every=2", "dropout=0.2"]
+    options = [*TASK_OPTIONS[task], *(text for field in fields for text in ("--set", field))]
+    command = ["train", "--task", task, *files, *options]
+
+    def content(folder):
+        results = results_in(folder)
+        history = [{key: value for key, value in record.items() if key != "seconds"} for record in results["history"]]
+        kept = ("scores", "epochs", "best_epoch", "configuration", "interrupted")
+        parts = [(folder / name).read_bytes() for name in ("model.safetensors", "embedding.npy")]
+        return [history, *(results[key] for key in kept), *parts]
+
+    assert run(*command, "--epochs", 7, "--out", tmp_path / "long")[0] == 0
+    assert run(*command, "--epochs", 3, "--out", tmp_path / "short")[0] == 0
+    status, _, err = run(*command, "--epochs", 7, "--out", tmp_path / "short", "--resume")
+    assert status == 0
+    assert f"going on from {tmp_path / 'short' / 'checkpoint.safetensors'}" in err
+    assert content(tmp_path / "short") == content(tmp_path / "long")
+    # A run that has ended has nothing left to train.
+    assert run(*command, "--epochs", 7, "--out", tmp_path / "short", "--resume")[0] == 0
+    assert content(tmp_path / "short") == content(tmp_path / "long")
+    status, _, err = run(*command, "--epochs", 5, "--out", tmp_path / "short", "--resume")
+    assert status == 2
+    assert "epoch: got 7, want 5, the last epoch of this run" in err
+    assert content(tmp_path / "short") == content(tmp_path / "long")
 
 
 # --- a terminal ------------------------------------------------------------------------------------------------------
