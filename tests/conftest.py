@@ -116,6 +116,33 @@ def own(tmp_path):
     return write_groups(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """Options that name a small graph's tables."""
+    from friends import write_friends
+
+    return write_friends(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture(scope="session")
+def trained(files, tmp_path_factory):
+    """The folder of a run on that graph."""
+    from friends import SMALL
+
+    from seegera_fast.command.main import main
+
+    out = tmp_path_factory.mktemp("run") / "out"
+    more = ["--epochs", 30, "--seed", 3, "--set", "learning_rate=0.01", "--out", out, *SMALL]
+    assert main([str(text) for text in ("train", *files, *more)]) == 0
+    return out
+
+
+@pytest.fixture
+def somewhere(monkeypatch, tmp_path):
+    """The command writes into the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def quiet():
     """No warning may pass."""

@@ -1,0 +1,86 @@
+"""A graph is read and prepared as that of the training, or a warning or an error says what differs."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from friends import SMALL
+
+import seegera_fast as sf
+
+pytestmark = pytest.mark.usefixtures("somewhere")
+
+
+def test_tables_are_read_as_in_training(run, tmp_path):
+    """Of the options for tables, those that are given count more than those of the training."""
+    names = [f"n{k}" for k in range(9)]
+    rows = [(k, (k + step) % 9) for k in range(9) for step in (1, 2)]
+    (tmp_path / "e.csv").write_text("w;a;b\n" + "".join(f"{1 + k % 3};{names[k]};{names[j]}\n" for k, j in rows))
+    (tmp_path / "f.csv").write_text(
+        "who;size;city\n" + "".join(f"{name};{k};c{k % 2}\n" for k, name in enumerate(names))
+    )
+    files = ["--edges", "e.csv", "--features", "f.csv"]
+    options = ["--source", "a", "--target", 2, "--weight", "w", "--categories", "city", "--separator", "semicolon"]
+    options += ["--node", "who", "--comments", "% x"]
+    assert run("train", *files, *options, "--task", "embed", "--epochs", 2, "--out", "out", *SMALL)[0] == 0
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert content["data"]["tables"]["categories"] == ["city"]
+    status, _, err = run("embed", "out/model.safetensors", *files, "--out", "e.npy")
+    assert status == 0
+    want = "--source a --target 2 --weight w --node who --categories city --separator semicolon --comments '% x'"
+    assert f"tables are read as in training, by out/results.json: {want}\n" in err
+    assert "edges weighted" in err
+    assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
+    for command in ("links", "complete"):
+        assert run(command, "out/model.safetensors", *files, "--top", 1)[0] == 0
+    (tmp_path / "g.csv").write_text((tmp_path / "e.csv").read_text().replace("w;a;b", "w;x;b"))
+    status, _, err = run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:], "--source", "x")
+    assert status == 0
+    assert "--source" not in err
+    assert "source: got 'a'" in run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:])[2]
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (
+            {"weight": [1]},
+            "results.json: data.tables.weight: got a list of 1, want the name of a column, or its number",
+        ),
+        ({"header": 1}, "results.json: data.tables.header: got 1, want true or false"),
+        ({"comment": "#"}, "results.json: has a field 'data.tables.comment', which does not belong there"),
+        ([], "results.json: data.tables: got [], want an object with fields"),
+    ],
+)
+def test_wrong_tables_in_results_are_refused(run, files, trained, tmp_path, tables, message):
+    content = json.loads((trained / "results.json").read_text())
+    content["data"]["tables"] = tables
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    (tmp_path / "model.safetensors").write_bytes((trained / "model.safetensors").read_bytes())
+    status, _, err = run("embed", "model.safetensors", *files)
+    assert (status, message in err) == (2, True), err
+
+
+def test_a_model_says_how_its_graph_was_prepared(tmp_path):
+    """In Python, where nothing else would: weights of edges, and features that were divided by their sums."""
+    draws = np.random.default_rng(0)
+    adjacency = np.triu(draws.random((12, 12)) < 0.5, 1) * 2.0
+    graph = sf.Graph(adjacency + adjacency.T, draws.random((12, 5)) > 0.5, weighted=True)
+    small = {"epochs": 1, "embedding_dim": 2, "hidden_dim": 2, "progress": False}
+    model = sf.tasks.attribute_inference(graph, normalize_features=True, **small).model
+    model.save(tmp_path / "model")
+    loaded = sf.SeeGera.load(tmp_path / "model")
+    assert (loaded.weighted, loaded.normalize_features) == (model.weighted, model.normalize_features) == (True, True)
+    meant = graph.with_features(graph.features.row_normalized)
+    plain = sf.Graph(graph.adjacency.to_scipy(), meant.features.to_scipy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded.embed(meant)
+        with pytest.raises(UserWarning, match="graph: its features are not normalised, and those in training were"):
+            loaded.top_attributes(1, graph=graph)
+        with pytest.raises(UserWarning, match="graph: its edges have no weights, and those in training had"):
+            sf.SeeGera.load(tmp_path / "model", plain)
+        other = sf.SeeGera(plain, embedding_dim=2, hidden_dim=2)
+        with pytest.raises(UserWarning, match="graph: its edges have weights, and those in training had none"):
+            other.embed(graph)
