@@ -144,6 +144,17 @@ def somewhere(monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def path(tmp_path):
+    """A model's file."""
+    from small_model import WIDTHS, graph
+
+    import seegera_fast as sf
+
+    sf.SeeGera(graph(), **WIDTHS).save(tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+@pytest.fixture
 def quiet():
     """No warning may pass."""
     with warnings.catch_warnings():
