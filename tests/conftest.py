@@ -165,6 +165,20 @@ def quiet():
 
 
 @pytest.fixture
+def strict():
+    """A warning that is not expected is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="Sparse (CSR|CSC) tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        # The graphs here are small, and many of them fall into parts.
+        warnings.filterwarnings("ignore", message="the probabilities are not calibrated")
+        warnings.filterwarnings("ignore", message="sides: the graph falls into")
+        yield
+
+
+@pytest.fixture
 def write(tmp_path):
     """Writes a file, and gives its path."""
 
