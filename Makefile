@@ -26,7 +26,7 @@ NATIVE_SOURCES := CMakeLists.txt $(wildcard $(foreach folder,cpu cpu/common cuda
 LIBRARY_SOURCES := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
 # A kernel and its tests have the same base name. The parts of a kernel have no tests of their name.
 CPU_TESTS := $(patsubst kernels/cpu/%.cpp,tests/test_%.py,$(wildcard kernels/cpu/*.cpp))
-TRITON_TESTS := $(wildcard $(patsubst kernels/triton/%.py,tests/test_%.py,$(wildcard kernels/triton/*.py))) tests/test_capture.py
+TRITON_TESTS := $(wildcard $(patsubst kernels/triton/%.py,tests/test_%.py,$(wildcard kernels/triton/*.py))) tests/test_capture.py tests/test_launches.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

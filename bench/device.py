@@ -39,7 +39,7 @@ WORKER = Path(__file__).with_name("device_worker.py")
 DEFAULT_OUT = ROOT / "bench" / "results"
 
 # The GPU tests that run first; the others follow by name.
-FIRST_TESTS = ("sparse_matmul", "link_likelihood", "feature_likelihood", "noisy_gcn", "gcn", "capture")
+FIRST_TESTS = ("sparse_matmul", "link_likelihood", "feature_likelihood", "noisy_gcn", "gcn", "capture", "recording")
 # Seconds for the parts other than the benchmarks, in a run of 8 minutes.
 BUILD, TESTS, ONE_FILE, SANITIZER = 150, 150, 120, 80
 # Seconds to compile the kernels of the small cases before compute-sanitizer runs them, if the tests have not done it.

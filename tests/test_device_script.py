@@ -309,7 +309,7 @@ def test_the_build_is_for_the_card_and_left_out_where_the_library_loads(
 def test_the_most_important_tests_come_first(device, begun):
     names = [path.name for path in begun.test_files()]
     assert names[:2] == ["test_sparse_matmul.py", "test_link_likelihood.py"]
-    assert {"test_capture.py", "test_importance_bound.py"} <= set(names)
+    assert {"test_capture.py", "test_recording.py", "test_importance_bound.py"} <= set(names)
 
 
 @pytest.mark.parametrize(
