@@ -6,6 +6,7 @@ for GPUs. Every process has to call the same methods in the same order.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import pickle
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -25,8 +26,6 @@ from .support.pieces import even_ranges
 T = TypeVar("T")
 # How long a process waits for the others: the first one cuts a large graph into parts, or scores it, meanwhile.
 TIMEOUT = timedelta(minutes=30)
-# The connections that this process makes are numbered, as they are in the others.
-_connections = itertools.count()
 
 
 class ProcessLost(RuntimeError):
@@ -261,11 +260,10 @@ def connected(device: torch.device) -> Iterator[Processes]:
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
-        # The store that torchrun offers keeps the addresses of an earlier connection of these processes, which nobody
-        # answers any more.
-        store = dist.PrefixStore(f"seegera_fast/{next(_connections)}", store)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+        meeting = _meeting(*(os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")))
+        # It keeps the addresses of earlier connections of these processes, which nobody answers any more.
+        store = dist.PrefixStore(f"seegera_fast/{next(meeting.numbers)}", meeting.store)
+        dist.init_process_group(backend, store=store, rank=meeting.rank, world_size=meeting.size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise ProcessLost(f"the processes of the run did not find each other ({_reason(error)})") from error
     try:
@@ -276,6 +274,25 @@ def connected(device: torch.device) -> Iterator[Processes]:
             dist.destroy_process_group()
         raise
     dist.destroy_process_group()
+
+
+class _Meeting(NamedTuple):
+    """Where the processes find each other, and the numbers of their connections, which are the same in all of them."""
+
+    store: Any
+    rank: int
+    size: int
+    numbers: Iterator[int]
+
+
+@functools.cache
+def _meeting(*environment: str | None) -> _Meeting:
+    """The meeting of the processes with this environment. It outlives their connections.
+
+    Without torchrun the process 0 hosts the store. It leaves a connection after the others, which may be about to make
+    the next one.
+    """
+    return _Meeting(*next(dist.rendezvous("env://", timeout=TIMEOUT)), itertools.count())
 
 
 def _exchange(function: Callable[..., Any], *arguments: Any, **options: Any) -> None:

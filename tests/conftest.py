@@ -24,7 +24,16 @@ if hypothesis is not None:
     hypothesis.settings.load_profile("quick")
 
 pytest.register_assert_rewrite(
-    "cases", "command", "contract", "matrices", "short_runs", "slow", "tolerances", "trained_models", "wrong_kinds"
+    "cases",
+    "command",
+    "contract",
+    "matrices",
+    "ranks",
+    "short_runs",
+    "slow",
+    "tolerances",
+    "trained_models",
+    "wrong_kinds",
 )
 
 if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None:

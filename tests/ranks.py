@@ -25,15 +25,20 @@ class Outcome(NamedTuple):
     status: int
 
 
-def run(function, *arguments, size=2, connect=True):
+def run(function, *arguments, size=2, connect=True, agent=True):
     """Calls ``function(rank, *arguments)`` in each of ``size`` processes, and returns the outcomes by rank.
 
     With ``connect=False`` the function has to connect them itself, by the environment that torchrun would give it, and
-    in the store that torchrun would offer, which outlives a connection.
+    in the store that torchrun offers, which outlives a connection. With ``agent=False`` there is no such store.
     """
-    environment = {"WORLD_SIZE": f"{size}", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    environment.update(MASTER_ADDR=store.host, MASTER_PORT=f"{store.port}")
+    environment = {"WORLD_SIZE": f"{size}", "MASTER_ADDR": store.host, "MASTER_PORT": f"{store.port}"}
+    environment["TORCHELASTIC_RUN_ID"] = "none"
+    if agent:
+        environment["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    else:
+        # The process 0 makes its own, with the port that is free now.
+        del store
     with tempfile.TemporaryDirectory() as folder:
         meeting = os.path.join(folder, "meeting") if connect else None
         pipes = [CONTEXT.Pipe(duplex=False) for _ in range(size)]

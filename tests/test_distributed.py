@@ -170,19 +170,24 @@ def test_a_process_that_is_killed_ends_the_others():
     assert str(first.error).startswith("another process of the run has ended or does not answer; its own message")
 
 
-def connected_again(rank):
+def connected_again(rank, late):
     found = []
     for _ in range(3):
         with connected(torch.device("cpu")) as processes:
             found.append((processes, processes.sum([1.0])))
-        if rank == 0:
-            # The first process is later than the others: it writes the files of a run.
+            if rank == 0 and late == "inside":
+                time.sleep(0.5)
+        if rank == 0 and late == "between":
             time.sleep(0.5)
     return found
 
 
-def test_processes_connect_again():
-    for rank, found in enumerate(ranks.values(ranks.run(connected_again, connect=False))):
+# The first process is later than the others: it writes the files of a run.
+@pytest.mark.parametrize("late", ["inside", "between"])
+@pytest.mark.parametrize("agent", [True, False])
+def test_processes_connect_again(agent, late):
+    outcomes = ranks.run(connected_again, late, connect=False, agent=agent)
+    for rank, found in enumerate(ranks.values(outcomes)):
         assert found == [(Processes(rank, 2), [2.0])] * 3
 
 
