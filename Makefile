@@ -16,9 +16,6 @@ comma := ,
 # Tests run in several processes. Each has one thread, unless a test asks for more.
 PYTEST = env OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 
-# Python compiles the modules that it imports. To compile all that the packages have takes a minute.
-export PIP_COMPILE ?= 0
-
 # cmake, ninja, ruff and clang-format are taken from the environment.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
