@@ -176,9 +176,13 @@ def test_vmap():
     for number, each in enumerate(made):
         assert_close(losses[number], each(seed=1).loss.detach().double(), terms=100)
     seeds = torch.arange(3)
-    losses = torch.vmap(lambda seed: made[0](seed=seed).loss)(seeds)
+    found = torch.vmap(lambda seed: made[0](seed=seed))(seeds)
     for number in range(3):
-        assert_close(losses[number].detach(), made[0](seed=number).loss.detach().double(), terms=100)
+        each = made[0](seed=number)
+        assert_close(found.loss[number].detach(), each.loss.detach().double(), terms=100)
+        assert found.samples.keys() == each.samples.keys()
+        for name, values in each.samples.items():
+            assert_close(found.samples[name][number], values.double(), terms=100)
 
 
 def test_forward_mode():
