@@ -80,10 +80,13 @@ def propagation(value: Any, rows: int) -> None:
 
 def same_kind(**operands: torch.Tensor | SparseMatrix | None) -> None:
     """Checks that all operands but None share one dtype and device. A matrix is float32 next to float16 or bfloat16."""
-    given = {name: value for name, value in operands.items() if value is not None}
-    first_name, first = next(iter(given.items()))
-    device, dtype = first.device, first.dtype
-    for name, value in given.items():
+    first = None
+    for name, value in operands.items():
+        if value is None:
+            continue
+        if first is None:
+            first_name, first, device, dtype = name, value, value.device, value.dtype
+            continue
         if value.device != device:
             raise ValueError(f"{name}: is on {value.device} and {first_name} on {device}, want one device")
         if isinstance(value, SparseMatrix) and dtype in HALF:

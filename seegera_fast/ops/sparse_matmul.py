@@ -57,6 +57,8 @@ def sparse_matmul(matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
     backend = backends.choose("sparse_matmul", dense.device)
     if backend is backends.REFERENCE:
         return reference.sparse_matmul(matrix, dense)
+    if dense.ndim == 2:  # A view costs as much time as a small product.
+        return OPERATOR(backend, matrix=matrix, dense=dense)
     # torch can't infer a -1 here if there are no rows.
     flat = dense.reshape(dense.shape[0], dense.shape[1:].numel())
     return OPERATOR(backend, matrix=matrix, dense=flat).reshape(matrix.shape[0], *dense.shape[1:])
