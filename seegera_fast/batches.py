@@ -200,7 +200,7 @@ class PartBatches:
             # time. A graph in a folder may be larger than the memory.
             with processes.together():
                 self._lean = self._lean.subgraph(self._nodes)
-            self._nodes = torch.arange(graph.num_nodes)
+            self._nodes = torch.arange(graph.num_nodes, device=part.device)
         self.count = -(-self.parts // self.per_batch)
         # The batch of all parts, which each epoch trains on.
         self._all: Graph | None = None

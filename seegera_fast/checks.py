@@ -13,6 +13,7 @@ from .sparse_matrix import SparseMatrix
 from .support.arguments import FLOATING as FLOATING
 from .support.arguments import MOST_DRAWS, all_different, in_range, non_negative
 from .support.arguments import choice as choice
+from .support.arguments import constant as constant
 from .support.arguments import dense as dense
 from .support.arguments import device as device
 from .support.arguments import dtype as dtype
@@ -127,12 +128,13 @@ def seed(value: Any, device: torch.device | None) -> int | torch.Tensor | SlotSe
 
 
 def weight(name: str, value: Any) -> float | torch.Tensor:
-    """Checks for a non-negative factor: a number, or a tensor of one element, whose value is not read."""
+    """Checks for a non-negative constant: a number, or a tensor of one element, whose value is not read."""
     if not isinstance(value, torch.Tensor):
         return non_negative(name, value, "a number or a tensor of one element")
     dense(name, value)
     if value.numel() != 1:
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, want a number or one element")
+    constant(name, value)
     if value.dtype == torch.bool or value.is_complex():
         raise TypeError(f"{name}: got {value.dtype}, want a real number")
     return value

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .support.arguments import constant, dense, on_device
+from .support.arguments import constant, dense, on_device, unmasked
 from .support.hints import quoted
 
 INTEGER_KINDS = "iu"
@@ -45,6 +45,7 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
         raise TypeError(
             f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array or a torch tensor"
         )
+    unmasked(name, matrix)
     try:
         matrix = np.asarray(matrix)
     except ValueError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,7 +23,7 @@ from .tasks.link_prediction import pair_metrics
 FIELDS = ("embedding_dim", "hidden_dim", "epochs", "learning_rate", "dropout")
 
 
-class SeeGeraEstimator(TransformerMixin, BaseEstimator):
+class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Embeds the nodes of a graph, and tells which other nodes they probably have links with.
 
     A graph is one object, whose rows can't be taken apart. So a search over parameters needs ``cv=[(all, all)]`` with
@@ -126,6 +126,11 @@ class SeeGeraEstimator(TransformerMixin, BaseEstimator):
         self._normalizes = result.fields["normalize_features"]
         self.embedding_ = self._embed(graph)
         return self
+
+    @property
+    def _n_features_out(self) -> int:
+        """The number of columns of :meth:`transform`, which get_feature_names_out and set_output ask for."""
+        return self.embedding_.shape[1]
 
     def fit_transform(self, X: Any, y: Any = None, *, features: Any = None) -> np.ndarray:
         """Trains on a graph as :meth:`fit` does, and returns ``embedding_``."""

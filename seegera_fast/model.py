@@ -243,7 +243,15 @@ class SeeGera(Prediction, nn.Module):
         """The seed of the next step without one: derived from the model's seed, the number of such steps, and the rank.
 
         With torch.distributed each rank draws its own numbers; rank 0 draws those of a run in one process.
+
+        Raises:
+            RuntimeError: a backward pass is running, as in torch.utils.checkpoint, which computes a step twice.
         """
+        if torch._C._current_graph_task_id() != -1:
+            raise RuntimeError(
+                "seed: got none in a backward pass, where a step that is computed again would draw other numbers; want "
+                "the seed of the forward pass: model(seed=...)"
+            )
         seed = derive_seed(self.seed, self._steps)
         self._steps += 1
         rank = Processes.current().rank
@@ -376,13 +384,26 @@ class SeeGera(Prediction, nn.Module):
 
         Raises:
             TypeError, ValueError: ``path`` is neither, or a weight could not be read again: it is on meta, has NaN or
-                infinite numbers, or is not float32 or float64. Nothing is written then.
+                infinite numbers, is not float32 or float64, or is none that the configuration has, as those of a pruned
+                layer or of a layer that was added. Nothing is written then.
             OSError: the file can't be written; the message names it.
         """
+        header = ModelHeader(**{entry.name: getattr(self, entry.name) for entry in fields(ModelHeader)})
+        weights = self.state_dict()
+        with torch.device("meta"):
+            expected = SeeGera._without_values(header).state_dict()
         opened = hasattr(path, "write")
         with nullcontext(path) if opened else written_aside(pathlib.Path(arguments.path("path", path))) as file:
-            header = ModelHeader(**{entry.name: getattr(self, entry.name) for entry in fields(ModelHeader)})
-            model_file.write(file, header, self.state_dict())
+            model_file.write(file, header, weights, expected)
+
+    @classmethod
+    def _without_values(cls, header: ModelHeader) -> SeeGera:
+        """A model without a graph, whose weights have no values yet."""
+        model = cls.__new__(cls)
+        nn.Module.__init__(model)
+        model._begin(header)
+        model._build(None)
+        return model
 
     @classmethod
     @lasting
@@ -410,11 +431,8 @@ class SeeGera(Prediction, nn.Module):
         try:
             file = tensor_file.read(pathlib.Path(path))
             header = model_file.read_header(file)
-            model = cls.__new__(cls)
-            nn.Module.__init__(model)
-            model._begin(header)
             try:
-                model._build(None)
+                model = cls._without_values(header)
             except RuntimeError:
                 raise ValueError(f"{file.path} has widths in its header that no tensor can have") from None
             weights = model_file.read_weights(file, model.state_dict())

@@ -66,18 +66,24 @@ def header_of(config: SeeGeraConfig, seed: int, graph: Graph) -> ModelHeader:
     )
 
 
-def write(file: IO[bytes], header: ModelHeader, weights: Mapping[str, torch.Tensor]) -> None:
+def write(
+    file: IO[bytes], header: ModelHeader, weights: Mapping[str, torch.Tensor], model: Mapping[str, torch.Tensor]
+) -> None:
     """Writes a model to an open file. The same model gives the same bytes.
 
+    Args:
+        model: tensors of the names and shapes that the configuration has, by name.
+
     Raises:
-        TypeError, ValueError: a weight could not be read again (its dtype, its device, NaN), or the file, which is the
-            ``path`` of :meth:`SeeGera.save`, is not open for writing bytes. Weights are checked before all else.
+        TypeError, ValueError: a weight could not be read again (its name, dtype, device, NaN), or the file, which is
+            the ``path`` of :meth:`SeeGera.save`, is not open for writing bytes. Weights are checked before all else.
     """
     for name, tensor in weights.items():
         arguments.dense(name, tensor)
         arguments.dtype(name, tensor.dtype)
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name}: got NaN or infinite weights, want finite ones")
+    _check_names(weights, model)
     dtypes = {tensor.dtype for tensor in weights.values()}
     if len(dtypes) > 1:
         raise TypeError(f"weights: got {' and '.join(sorted(map(str, dtypes)))}, want one dtype")
@@ -99,6 +105,22 @@ def write(file: IO[bytes], header: ModelHeader, weights: Mapping[str, torch.Tens
         kind = TypeError if isinstance(error, TypeError) else ValueError
         wanted = "a binary file that is open for writing"
         raise kind(f"path: got {type(file).__name__} ({error}), want {wanted}") from error
+
+
+def _check_names(weights: Mapping[str, torch.Tensor], model: Mapping[str, torch.Tensor]) -> None:
+    """Checks that weights are those of a configuration, since others could not be read again.
+
+    Raises:
+        ValueError: a weight is missing, too much, or of another shape.
+    """
+    hint = "undo torch's pruning and parametrizations first, and keep layers of your own in a file of their own"
+    for name in {**model, **weights}:
+        if name not in weights or name not in model:
+            what = "has no weight of this name" if name not in weights else "is no weight of this configuration"
+            raise ValueError(f"{name}: {what}; {hint}")
+        if weights[name].shape != model[name].shape:
+            got, wanted = tuple(weights[name].shape), tuple(model[name].shape)
+            raise ValueError(f"{name}: got shape {got}, want {wanted}, as the configuration has it")
 
 
 def read_header(file: tensor_file.TensorFile) -> ModelHeader:

@@ -29,7 +29,10 @@ def adjacency_of_network(g: Any, weight: str | None) -> scipy.sparse.coo_matrix:
     if weight is not None:
         if weight != WEIGHT and edges and not any(weight in data for _, _, data in edges):
             raise ValueError(f"weight: no edge has the attribute {shown(weight)}, want its name, or None")
-        weights = edge_weights("weight", [data.get(weight, 1) for _, _, data in edges], len(edges))
+        try:
+            weights = edge_weights("weight", [data.get(weight, 1) for _, _, data in edges], len(edges))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{error}; weight=None if the edges have no weights") from None
     row = np.array([place[start] for start, _, _ in edges], np.int64)
     col = np.array([place[end] for _, end, _ in edges], np.int64)
     if not g.is_directed():

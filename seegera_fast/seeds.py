@@ -83,7 +83,7 @@ class SeedSlots:
         for path in self._sites:
             numbers[path] = _step(numbers[path[:-1]], path[-1])
         slots = [(_signed(numbers[path]), 0) for path in self._slots]
-        seeds = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
+        seeds = torch.tensor(slots, dtype=torch.int64, device="cpu").reshape(-1, 2)
         if self._values.is_cuda:
             seeds = seeds.pin_memory()
         self._values[: len(self._slots)].copy_(seeds, non_blocking=True)

@@ -23,6 +23,7 @@ from .objective import term_names
 from .steps import RecordedSteps, Stepping, TrainingFailure, check_processes, require_finite, run_epoch, steps_of
 from .support import arguments
 from .support.atomic import Lock
+from .support.kept import lasting
 from .support.memory import peak_memory
 from .support.progress import Steps
 from .support.signals import stop_on_signals
@@ -134,6 +135,8 @@ class Training:
     interrupted: bool
 
 
+@lasting
+@torch.enable_grad()
 def train(
     model: SeeGera,
     config: TrainingConfig,

@@ -201,6 +201,12 @@ def weight_refusals(name: str) -> list[Refusal]:
             **{name: torch.tensor(1 + 2j)},
         ),
         refuse(
+            f"{name} with a gradient",
+            ValueError,
+            rf"{name}: got a tensor that requires a gradient, want a constant: {name}.detach\(\)",
+            **{name: torch.ones(1, requires_grad=True)},
+        ),
+        refuse(
             f"{name} of truth", TypeError, f"{name}: got torch.bool, want a real number", **{name: torch.tensor(True)}
         ),
     ]

@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import seegera_fast as sf
@@ -139,6 +140,19 @@ def test_features_are_normalised_wherever_they_are_read(data):
     fitted = estimator(normalize_features=True).fit(adjacency, features)
     assert np.array_equal(fitted.transform(adjacency), fitted.embedding_)
     assert not np.array_equal(estimator().fit_transform(adjacency, features), fitted.embedding_)
+
+
+def test_names_of_columns(data):
+    pandas = pytest.importorskip("pandas")
+    adjacency, features, _ = data
+    pipeline = make_pipeline(estimator(), StandardScaler()).set_output(transform="pandas")
+    frame = pipeline.fit(adjacency, seegeraestimator__features=features).transform(adjacency)
+    assert isinstance(frame, pandas.DataFrame)
+    assert (
+        list(frame.columns) == list(pipeline[0].get_feature_names_out()) == [f"seegeraestimator{k}" for k in range(4)]
+    )
+    with pytest.raises(NotFittedError):
+        estimator().get_feature_names_out()
 
 
 def test_what_parameters_may_be(data):

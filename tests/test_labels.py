@@ -64,6 +64,7 @@ def test_one_hot_labels(kind):
         (["a", 1, "b", "a"], TypeError, r"labels: got values of type int, str, want integers or words"),
         ([b"a", b"b", b"a", b"b"], TypeError, r"labels: got values of type bytes, want integers or words"),
         (["a", "b", "a"], ValueError, r"labels: got shape \(3,\), want one label per node: \[4\]"),
+        (np.ma.masked_equal([0, 1, 2, 1], 2), ValueError, r"labels: got 1 masked entries, want none: labels.filled.*"),
         ([["a", "b"]] * 4, ValueError, r"labels: got shape \(4, 2\), want one label per node: \[4\]"),
     ],
 )

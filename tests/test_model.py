@@ -102,6 +102,22 @@ def test_numbers_of_nodes_in_any_integers(dtype):
     assert torch.equal(found, model.reconstruct_features(rows, cols))
 
 
+def test_numbers_of_nodes_in_arrays_of_any_kind():
+    """Those that torch.as_tensor refuses, or warns of: other byte orders, backwards, read-only, lists of tensors."""
+    pairs = small_graph().edges()[:5].numpy()
+    model = sf.SeeGera(small_graph(torch.float32), **SMALL)
+    want = model.link_scores(pairs)
+    read_only = pairs.copy()
+    read_only.flags.writeable = False
+    for given in (pairs.astype(">i4"), pairs[::-1][::-1], np.asfortranarray(pairs), read_only, pairs.tolist()):
+        assert torch.equal(model.link_scores(given), want)
+    assert torch.equal(model.link_scores(pairs[:, ::-1]), want)
+    assert torch.equal(model.link_scores([list(map(torch.tensor, pair)) for pair in pairs.tolist()]), want)
+    assert model.link_scores(np.zeros((0, 2), int)).shape == model.link_scores([[]][:0] or np.zeros((0, 2))).shape
+    with pytest.raises(ValueError, match="pairs: got 1 masked entries, want none"):
+        model.link_scores(np.ma.masked_equal([[0, 1]], 1))
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.complex64])
 def test_numbers_of_nodes_that_are_no_integers(dtype):
     model = sf.SeeGera(small_graph(), **SMALL)

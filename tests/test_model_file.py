@@ -13,6 +13,7 @@ import torch
 from disk import largest_file
 from small_model import WIDTHS, graph
 from tolerances import assert_same_bits
+from torch.nn.utils import prune
 
 import seegera_fast as sf
 from seegera_fast import tasks
@@ -162,6 +163,21 @@ def test_a_file_that_takes_a_part_at_a_time_gets_all(path):
         model.save(Slow(1234))
 
 
+def pruned(model):
+    prune.random_unstructured(model.node_mean.first, "weight", amount=0.3)
+    return model
+
+
+def with_a_head(model):
+    model.head = torch.nn.Linear(2, 3)
+    return model
+
+
+def wider(model):
+    model.node_mean.first.weight = torch.nn.Parameter(torch.zeros(3, 99))
+    return model
+
+
 def poisoned(model):
     with torch.no_grad():
         model.node_mean.first.weight[1, 2] = float("nan")
@@ -175,6 +191,9 @@ def poisoned(model):
         (lambda model: model.to("meta"), ValueError, r"weight: is on meta"),
         (lambda model: model.half(), TypeError, r"weight: got torch\.float16, want torch\.float32 or"),
         (lambda model: model.node_mean.first.float() and model, TypeError, r"weights: got .*, want one dtype"),
+        (pruned, ValueError, r"node_mean\.first\.weight: has no weight of this name; undo torch's pruning"),
+        (with_a_head, ValueError, r"head\.weight: is no weight of this configuration; .* file of their own"),
+        (wider, ValueError, r"node_mean\.first\.weight: got shape \(3, 99\), want \("),
     ],
 )
 def test_weights_that_could_not_be_read_again_are_not_written(path, change, error, words):

@@ -71,6 +71,8 @@ def test_weights_of_networkx():
     ]:
         with pytest.raises(error, match=f"^{message}"):
             Graph.from_networkx(networkx.Graph([(0, 1, {"weight": value})]), weighted=True)
+    with pytest.raises(ValueError, match="weight=None if the edges have no weights"):
+        Graph.from_networkx(networkx.Graph([(0, 1, {"weight": -1})]))
 
 
 @pytest.mark.parametrize("kind", [networkx.DiGraph, networkx.MultiGraph, networkx.MultiDiGraph])

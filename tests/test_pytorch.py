@@ -4,6 +4,7 @@ The first line of each test's docstring is a row of the table in docs/pytorch.md
 """
 
 import copy
+import functools
 import io
 import pickle
 import subprocess
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tolerances import assert_close, assert_same_bits
+from torch.utils.checkpoint import checkpoint
 
 import seegera_fast as sf
 from seegera_fast import precision
@@ -131,8 +133,13 @@ def test_grad_scaler():
 @pytest.mark.parametrize("backend", KERNELS)
 def test_default_dtype(backend):
     """`torch.set_default_dtype`, `torch.set_default_device`: no effect; a model has its graph's dtype and device"""
+
+    def trained():
+        batches = sf.Batches(parts=3, per_batch=2)
+        return sf.tasks.link_prediction(graph(nodes=30), epochs=2, batches=batches, progress=False, **FIELDS)
+
     with sf.use_backend(backend):
-        want = gradients(model())
+        want, found = gradients(model()), [trained()]
         for settings in ({"dtype": torch.float64}, {"dtype": torch.float64, "device": "meta"}):
             torch.set_default_dtype(settings["dtype"])
             torch.set_default_device(settings.get("device"))
@@ -141,11 +148,58 @@ def test_default_dtype(backend):
                 assert_all_same(gradients(made), want)
                 made.link_scores([[0, 1]])
                 made.reconstruct_features([0], [1])
+                found.append(trained())
             finally:
                 torch.set_default_dtype(torch.float32)
                 torch.set_default_device(None)
         with torch.device("meta"):
             assert_all_same(gradients(model()), want)
+    assert found[0].auc == found[1].auc == found[2].auc
+    assert_all_same(found[2].model.state_dict(), found[0].model.state_dict())
+
+
+def test_tasks_without_gradients():
+    """`torch.no_grad()`, `torch.inference_mode()` around a task: it trains all the same"""
+    run = functools.partial(sf.tasks.embed, epochs=2, progress=False, **FIELDS)
+    want = run(graph()).model.state_dict()
+    for context in (torch.no_grad, torch.inference_mode):
+        with context():
+            assert_all_same(run(graph()).model.state_dict(), want)
+            assert not torch.is_grad_enabled()
+
+
+def test_checkpointing():
+    """`torch.utils.checkpoint` around a step: right with `model(seed=...)`; without a seed it is refused"""
+    made = model()
+    want = gradients(made)
+    for reentrant in (True, False):
+        made.zero_grad()
+        unused = torch.zeros((), requires_grad=True)  # what the older form needs
+        checkpoint(lambda _: made(seed=1).loss, unused, use_reentrant=reentrant).backward()
+        assert_all_same({name: parameter.grad for name, parameter in made.named_parameters()}, want)
+        with pytest.raises(RuntimeError, match=r"seed: got none in a backward pass.*model\(seed=...\)"):
+            checkpoint(lambda _: made().loss, unused, use_reentrant=reentrant).backward()
+
+
+def test_manual_seed():
+    """`torch.manual_seed`: no effect; the seeds are `SeeGera(seed=...)` and `model(seed=...)`"""
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        made = model(seed=5)
+        found.append(float(made().loss))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert found[0] == found[1] != float(model(seed=6)().loss)
+
+
+def test_state_dict():
+    """`load_state_dict` and going on: the weights, not the count of steps; `model(seed=epoch)` draws anew"""
+    made, other = model(), model()
+    first = float(made().loss)
+    other.load_state_dict(made.state_dict())
+    assert float(other().loss) == first != float(made().loss)
+    assert float(other(seed=7).loss) == float(made(seed=7).loss)
 
 
 # --- torch.func and torch.compile ------------------------------------------------------------------------------------

@@ -287,6 +287,11 @@ REFUSED = {
         TypeError,
         r"matrix: got values of type datetime64\[s\], want real numbers",
     ),
+    "masked": (
+        np.ma.masked_equal([[0.0, -9.0], [1.0, -9.0]], -9.0),
+        ValueError,
+        r"matrix: got 2 masked entries, want none: matrix.filled\(...\)",
+    ),
     "ragged": ([[1.0, 2.0], [3.0]], ValueError, r"matrix: got rows of different lengths, .*"),
     "NaN": (
         np.array([[0, 1], [np.nan, 0]]),

@@ -149,10 +149,50 @@ def test_data_frames(table):
         assert torch.equal(found.labels, graph.labels)
     indexed = pandas.DataFrame(features).set_index("name")
     same(sf.Graph.from_table(pandas.DataFrame(edges), indexed), graph)
+    series = pandas.Series(["x", "x", "y"], pandas.Index(["eve", "ann", "bob"], name="name"), name="city")
+    for labels in (series, series.rename(None), series.to_frame()):
+        found = sf.Graph.from_table(pandas.DataFrame(edges), indexed, labels)
+        assert torch.equal(found.labels, graph.labels)
+    with pytest.raises(ValueError, match=r"labels: got an index and a column of the name 'name', want different"):
+        sf.Graph.from_table(pandas.DataFrame(edges), indexed, series.rename("name"))
     with pytest.raises(TypeError, match=r"edges: got LazyFrame, want a data frame"):
         sf.Graph.from_table(polars.DataFrame(edges).lazy())
     stamped = pandas.DataFrame({**edges, "t": pandas.to_datetime(["2026-01-02", "2026-01-01"])})
     assert np.diff(sf.Graph.from_table(stamped, time="t").edge_times).tolist() == [-86400]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather", "arrow"])
+def test_frames_that_pandas_wrote_with_an_index(tmp_path, kind):
+    """pandas writes the index as the last columns."""
+    pandas, (pyarrow, _, _) = pytest.importorskip("pandas"), arrow()
+    edges = pandas.DataFrame({"from": [0, 1, 2], "to": [1, 2, 3], "weight": [1.0, 2, 3]}).set_index("from")
+    features = pandas.DataFrame({"id": [3, 2, 1, 0], "age": [0, 1, 2, 3], "size": [0.5, 1, 2, 4]}).set_index("id")
+    nameless = features.reset_index(drop=True).set_axis([5, 6, 7, 8])
+
+    def source(frame, name):
+        if kind == "arrow":
+            return pyarrow.Table.from_pandas(frame)
+        getattr(frame, f"to_{kind}")(tmp_path / name)
+        return tmp_path / name
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = sf.Graph.from_table(edges, features, weighted=True)
+        assert want.features.to_dense()[0].tolist() == [3, 4]
+        same(sf.Graph.from_table(source(edges, "e"), source(features, "f"), weighted=True), want)
+        found = sf.Graph.from_table(source(edges, "e"), source(nameless, "n"))
+        assert found.feature_names.tolist() == ["size"]
+        every_second = features.set_axis(pandas.RangeIndex(6, -2, -2, name="id"))
+        want = sf.Graph.from_table(edges, every_second)
+        assert want.nodes.tolist() == [0, 1, 2, 3, 4, 6]
+        same(sf.Graph.from_table(source(edges, "e"), source(every_second, "r")), want)
+    whole = pyarrow.Table.from_pandas(features)
+    for note in (b"[]", b"1", b"{", b'{"index_columns": 3}', b'{"index_columns": [{"name": "k"}, [], "x"]}'):
+        strange = whole.replace_schema_metadata({b"pandas": note})
+        assert sf.Graph.from_table(edges, strange, node="id").features.to_dense()[0].tolist() == [3, 4]
+    note = b'{"index_columns": [{"name": "k", "start": 0, "stop": 2, "step": 1}]}'
+    with pytest.raises(ValueError, match="features: notes an index of 2 rows and has more"):
+        sf.Graph.from_table(edges, whole.replace_schema_metadata({b"pandas": note}))
 
 
 @pytest.mark.parametrize(

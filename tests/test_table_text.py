@@ -47,6 +47,11 @@ BAD_EDGES = [
     (gzip.compress(b"a b\n" * 1000)[:-12], "damaged or incomplete gzip file"),
     (gzip.compress(b"a b\n" * 1000)[:12] + b"\xff" * 40, "damaged or incomplete gzip file"),
     (b"BZh91AY", "compressed by bzip2"),
+    (
+        "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 2\n2 1\n3 2\n",
+        "is a matrix in the format Matrix Market",
+    ),
+    (gzip.compress(b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 3\n"), "scipy.io.mmread"),
     (b"PK\x03\x04", "a zip archive"),
     (b"\x80\x04\x95", "a pickle, which is not read"),
     (b"\x93NUMPY\x01", "an array of NumPy"),

@@ -137,6 +137,10 @@ def test_few_words_among_integers_are_said(write):
         ("n,y,x\n1,bob,ann\n2,eve,bob\n", {"source": "x", "target": "y"}),
         ("1,bob,ann\n2,eve,bob\n", {"source": 2, "target": 1}),
         ("ann,bob\nbob,eve\n", {"header": False}),
+        ("from_id,to_id\nann,bob\nbob,eve\n", {}),
+        ("id,source,target\n7,ann,bob\n8,bob,eve\n", {}),
+        ("kind,From,since,To\nk,ann,1,bob\nk,bob,2,eve\n", {}),
+        ("source,target,user\nann,bob,x\nbob,eve,y\n", {}),
     ],
 )
 def test_headers(table, content, options):
@@ -247,6 +251,19 @@ def test_features_and_labels_join_by_name(table):
     assert graph.labels.tolist() == [0, 1, -1]
     assert graph.classes == ("Bern", "Rome")
     assert table(PATH, None, "ann 2\nbob -1\neve 0\n").labels.tolist() == [2, -1, 0]
+    # As pandas writes integers some of which are missing.
+    graph = table(PATH, None, "name,y\nann,2.0\nbob,\neve,0.0\n")
+    assert graph.labels.tolist() == [2, -1, 0]
+    assert graph.classes is None
+
+
+@pytest.mark.parametrize("header", ["label", "Class", "y"])
+@pytest.mark.parametrize("words", [["b", "a", "b", "a"], ["1", "0", "1", "0"]])
+def test_labels_in_one_column_under_a_header(write, table, header, words):
+    graph = table("0,1\n1,2\n2,3\n", None, "\n".join([header, *words]))
+    assert graph.labels.tolist() == [1, 0, 1, 0]
+    with pytest.warns(UserWarning, match=r"l.csv: has 5 rows, .* is 3, so that 1 row is of nodes without edges"):
+        sf.Graph.from_table(write("e.csv", "0,1\n1,2\n2,3\n"), None, write("l.csv", "\n".join(["x", *"baba"])))
 
 
 def test_one_table_for_both(write, table):
@@ -310,6 +327,8 @@ def test_wrong_features(table, content, part):
         ("name,label\n", "holds no labels"),
         ("ann,9223372036854775808\n", "line 1: got '9223372036854775808', want one integer"),
         ("1\n2\n0\n", "labels.csv has rows without names"),
+        ("ann,0.13\nbob,2.71\neve,1.11\n", "line 1: got '0.13', want one integer, or one word"),
+        ("ann,1.0\nbob,\neve,1.5\n", "line 3: got '1.5', want one integer as in line 1"),
     ],
 )
 def test_wrong_labels(table, content, part):

@@ -231,7 +231,7 @@ def numbers_of(graph: Graph, names: Sequence[str] | None) -> torch.Tensor | None
     for name in names:
         if name not in known:
             raise ValueError(f"--of: got {short(name)}, which is no node of the graph; {_similar(name, known)}")
-    return torch.tensor([known[name] for name in names])
+    return torch.tensor([known[name] for name in names], device="cpu")
 
 
 def _similar(name: str, known: Mapping[str, int]) -> str:

@@ -206,10 +206,17 @@ def array(name: str, value: Any) -> np.ndarray:
         value = value.cpu().resolve_conj().resolve_neg()
         # NumPy has neither bfloat16 nor the dtypes of one byte.
         return (value.to(torch.float64) if value.dtype.is_floating_point else value).numpy()
+    unmasked(name, value)
     try:
         return np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name}: got {type(value).__name__}, want an array of numbers ({error})") from None
+
+
+def unmasked(name: str, value: Any) -> None:
+    """Checks that an array has no masked entries, since NumPy would hand on what lies under the mask."""
+    if np.ma.is_masked(value):
+        raise ValueError(f"{name}: got {int(np.ma.count_masked(value))} masked entries, want none: {name}.filled(...)")
 
 
 def integers(name: str, value: Any, device: torch.device, below: int | None = None) -> torch.Tensor:
@@ -220,8 +227,10 @@ def integers(name: str, value: Any, device: torch.device, below: int | None = No
     """
     if isinstance(value, torch.Tensor):
         dense(name, value)
+    else:
+        unmasked(name, value)
     try:
-        found = torch.as_tensor(value, device=device)
+        found = torch.as_tensor(value if isinstance(value, torch.Tensor) else _plain_array(value), device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"{name}: got {type(value).__name__} that is no tensor of integers ({error})") from None
     if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
@@ -230,6 +239,12 @@ def integers(name: str, value: Any, device: torch.device, below: int | None = No
     if below is not None and found.numel():
         in_range(name, found, below)
     return found
+
+
+def _plain_array(value: Any) -> np.ndarray:
+    """A copy that torch takes: in this processor's byte order, one row after the other, writable."""
+    found = np.array(value, order="C")
+    return found.astype(found.dtype.newbyteorder("="), copy=False)
 
 
 def in_range(name: str, numbers: torch.Tensor, below: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,19 +120,48 @@ def open_columns(path: Path, want: str) -> ColumnTable:
             import pyarrow.parquet
 
             file = pyarrow.parquet.ParquetFile(path)
-            header, rows = file.schema_arrow.names, file.metadata.num_rows
+            (header, ranges), rows = _header(file.schema_arrow), file.metadata.num_rows
         else:
             with pyarrow.ipc.open_file(pyarrow.memory_map(str(path))) as reader:
-                header = reader.schema.names
+                header, ranges = _header(reader.schema)
 
     def read(places: list[int]) -> Iterator[list[np.ndarray]]:
+        wanted, row = [header[place] for place in places], 0
         with _named(path, kind):
-            for batch in (_parquet if kind == "Parquet" else _arrow)(path, [header[place] for place in places]):
-                yield [_numpy(batch.column(place)) for place in range(len(places))]
+            stored = [name for name in wanted if name not in ranges]
+            for batch in (_parquet if kind == "Parquet" else _arrow)(path, stored):
+                yield [
+                    _numbers(path, ranges[name], row, batch.num_rows)
+                    if name in ranges
+                    else _numpy(batch.column(stored.index(name)))
+                    for name in wanted
+                ]
+                row += batch.num_rows
 
-    # The index of a data frame without a name.
-    header = [name for name in header if not name.startswith("__index_level_")]
     return ColumnTable(path, header, read, want, size=rows)
+
+
+def _header(schema: Any) -> tuple[list[str], dict[str, range]]:
+    """The names of the columns, in the order of the data frame that pandas wrote: its index is first, if it has a name.
+
+    pandas writes the index as the last columns, and notes which these are. An index of numbers at equal distances is
+    only in the note.
+
+    Returns:
+        All names, and the numbers of those that are no column of the file.
+    """
+    names = [str(name) for name in schema.names if not str(name).startswith("__index_level_")]
+    try:
+        noted = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+        ranges = {
+            level["name"]: range(level["start"], level["stop"], level["step"])
+            for level in noted
+            if isinstance(level, dict) and isinstance(level["name"], str) and level["name"] not in names
+        }
+        index = [*ranges, *(level for level in noted if isinstance(level, str) and level in names)]
+    except (KeyError, TypeError, ValueError):  # written by something else, or with another note of this name
+        index, ranges = [], {}
+    return [*index, *(name for name in names if name not in index)], ranges
 
 
 def require_pyarrow(path: str | Path, kind: str) -> None:
@@ -169,6 +199,14 @@ def _arrow(path: Path, names: list[str]) -> Iterator[Any]:
             yield batch.select(names)
 
 
+def _numbers(path: str | Path, index: range, row: int, count: int) -> np.ndarray:
+    """The index of some rows, of which a file or a table has only the first number and the distance."""
+    found = np.array(index[row : row + count])
+    if len(found) != count:
+        raise ValueError(f"{path}: notes an index of {len(index)} rows and has more")
+    return found
+
+
 def _numpy(column: Any) -> np.ndarray:
     """A column of Arrow as an array; words become objects."""
     import pyarrow
@@ -196,7 +234,24 @@ def is_frame(value: Any) -> bool:
         return bool(value.dtype.names) or (value.ndim == 2 and value.dtype.kind in "OUT")
     if isinstance(value, dict) or hasattr(value, "collect_schema") or hasattr(value, "column_names"):
         return True
-    return hasattr(value, "columns") and hasattr(value, "dtypes")
+    return (hasattr(value, "columns") and hasattr(value, "dtypes")) or _has_named_index(value)
+
+
+def _has_named_index(value: Any) -> bool:
+    """Whether a value is of pandas, and its index, which then is a column, has a name."""
+    names = getattr(getattr(value, "index", None), "names", ()) if hasattr(value, "iloc") else ()
+    return any(level is not None for level in names)
+
+
+def _with_index(name: str, value: Any) -> Any:
+    """A data frame or a series of pandas as a data frame, in which an index with a name is the first column."""
+    frame = value if hasattr(value, "columns") else value.to_frame("0" if value.name is None else value.name)
+    if not _has_named_index(value):
+        return frame
+    twice = [level for level in value.index.names if level in frame.columns]
+    if twice:
+        raise ValueError(f"{name}: got an index and a column of the name {shown(twice[0])}, want different names")
+    return frame.reset_index()
 
 
 def table_of(name: str, value: Any, want: str) -> ColumnTable:
@@ -208,12 +263,18 @@ def table_of(name: str, value: Any, want: str) -> ColumnTable:
     if hasattr(value, "collect_schema") and not hasattr(value, "to_numpy"):  # a lazy frame of polars
         raise TypeError(f"{name}: got {shown(value)}, want a data frame: call its collect()")
     if hasattr(value, "column_names") and hasattr(value, "to_batches"):  # pyarrow
-        header = [str(column) for column in value.column_names]
-        return _of_columns(name, header, lambda place: value.column(place).to_numpy(), want)
-    if hasattr(value, "columns") and hasattr(value, "dtypes"):
-        if hasattr(value, "iloc"):  # pandas; an index with a name is a column
-            value = value.reset_index() if any(level is not None for level in value.index.names) else value
-            return _of_columns(name, list(map(str, value.columns)), lambda k: value.iloc[:, k].to_numpy(), want)
+        header, ranges = _header(value.schema)
+
+        def column(place: int) -> np.ndarray:
+            if header[place] in ranges:
+                return _numbers(name, ranges[header[place]], 0, value.num_rows)
+            return value.column(header[place]).to_numpy()
+
+        return _of_columns(name, header, column, want)
+    if (hasattr(value, "columns") and hasattr(value, "dtypes")) or _has_named_index(value):
+        if hasattr(value, "iloc"):  # pandas
+            frame = _with_index(name, value)
+            return _of_columns(name, list(map(str, frame.columns)), lambda k: frame.iloc[:, k].to_numpy(), want)
         return _of_columns(name, list(value.columns), lambda k: value[value.columns[k]].to_numpy(), want)
     if isinstance(value, np.ndarray) and value.dtype.names:
         return _of_columns(name, list(value.dtype.names), lambda k: value[value.dtype.names[k]], want)

@@ -28,6 +28,8 @@ ENDS = {
     *("source", "target", "src", "dst", "dest", "destination", "from", "to", "head", "tail", "u", "v", "i", "j"),
     *("node1", "node2", "node_1", "node_2", "id1", "id2", "id_1", "id_2", "fromnodeid", "tonodeid", "from_node"),
     *("to_node", "source_id", "target_id", "citing", "cited", "user", "item", "follower", "followee"),
+    *("from_id", "to_id", "src_id", "dst_id", "user_id", "item_id", "from_name", "to_name", "source_name"),
+    *("target_name", "source_node", "target_node", "src_node", "dst_node", "node_a", "node_b", "nodea", "nodeb"),
 }
 
 
@@ -96,7 +98,10 @@ class _Places:
             self.header = bool(given) if header is None else header
         if given and not self.header:
             raise ValueError(f"{table.path}: got the column {short(given[0])} of a table without a header")
-        self.ends = [place_of(table, first, name, columns[name], k) for k, name in enumerate(("source", "target"))]
+        usual = _usual_ends(first) if self.header else (0, 1)
+        self.ends = [
+            place_of(table, first, name, columns[name], usual[k]) for k, name in enumerate(("source", "target"))
+        ]
         self.weight, self.time = (
             None if columns[name] is None else place_of(table, first, name, columns[name], None)
             for name in (WEIGHT, "time")
@@ -129,10 +134,17 @@ def place_of(table: Any, first: list[str], argument: str, column: Any, default: 
     raise ValueError(f"{table.path}: got {got}, want {table.want}")
 
 
+def _usual_ends(header: list[str]) -> tuple[int, int]:
+    """The places of the ends: the first two, unless exactly two columns have usual names."""
+    known = [place for place, name in enumerate(header) if name.lower() in ENDS]
+    return (known[0], known[1]) if len(known) == 2 else (0, 1)
+
+
 def _is_header(first: list[str], second: list[str] | None) -> bool:
     if any(map(is_number, first)) or len(set(first)) < len(first) or "" in first:
         return False
-    if {field.lower() for field in first[:2]} <= ENDS:
+    usual = [field.lower() in ENDS for field in first]
+    if all(usual[:2]) or sum(usual) == 2:
         return True
     # Two words above two numbers may also be an edge.
     return second is not None and any(map(is_number, second[2:]))

@@ -249,10 +249,10 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: B
     Args:
         stated: whether the caller says that the nodes are numbers.
     """
-    counted = features or labels
+    rows = features or labels
     words = np.array([not DIGITS.fullmatch(name) or int(name) >= 2**63 for name in edges.names])
     if words.any():
-        reason = f", because {counted.path} has rows without names" if counted else ""
+        reason = f", because {rows.path} has rows without names" if rows else ""
         raise edges.wrong(edges.first_with(words), EDGE + reason)
     number = np.array([int(name) for name in edges.names], np.int64)
     highest, lowest = int(number.max()), int(number.min())
@@ -260,7 +260,7 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: B
     def place() -> str:
         return edges.place(edges.first_with(number == highest))
 
-    if counted is None:
+    if rows is None:
         if is_far_beyond(highest, edges.ends[0].size):
             raise ValueError(
                 f"{place()}: got node {highest} in a file of {edges.ends[0].size} edges, want nodes that are numbered "
@@ -274,18 +274,23 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: B
                 "edges, and are nodes without edges; names=True if the nodes are only those in the table"
             )
     else:
-        nodes = _length(counted)
+        nodes = _length(rows)
         if labels is not None and _length(labels) != nodes:
             raise ValueError(f"{labels.path}: got shape {_shape(labels)}, want one label per node: [{nodes}]")
         if highest >= nodes:
             hint = "; are the nodes numbered from 1?" if lowest == 1 and highest == nodes else ""
             raise ValueError(
-                f"{place()}: got node {highest}, but {counted.path} has {nodes} rows: want 0 to {nodes - 1}{hint}"
+                f"{place()}: got node {highest}, but {rows.path} has {nodes} rows: want 0 to {nodes - 1}{hint}"
             )
         if lowest > 0 and not stated:
             warn_outside(
                 f"{edges.table.path}: the smallest node is {lowest}, so that the nodes before it have no edges: node i "
-                f"is row i of {counted.path}, from 0 on"
+                f"is row i of {rows.path}, from 0 on"
+            )
+        elif highest + 1 < nodes and not stated:
+            warn_outside(
+                f"{rows.path}: has {nodes} rows, and the highest node of {edges.table.path} is {highest}, so that "
+                f"{counted(nodes - highest - 1, 'row')} of nodes without edges"
             )
     adjacency, times, sides = build(edges, number, nodes)
     return Parts(adjacency, _values(features), _values(labels), _places(features, labels), None, times, sides=sides)

@@ -21,7 +21,7 @@ FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one 
 # First fields of a line, in any case, by which it is taken for names of columns.
 NODES = {"node", "id", "name", "node_id", "nodeid", "user", "item", "key", "source", "page", "paper", "title", ""}
 CLASSES = {"label", "class", "labels", "y", "category", "group", "target", "type"}
-WHOLE = re.compile(r"[+-]?[0-9]+")
+WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 
 
 @dataclass
@@ -205,7 +205,9 @@ def _is_header(first: list[str], second: list[str] | None) -> bool:
 
 
 def _has_usual_names(first: list[str]) -> bool:
-    return len(first) > 1 and (first[0].lower() in NODES or first[1].lower() in CLASSES)
+    if len(first) == 1:
+        return first[0].lower() in CLASSES
+    return first[0].lower() in NODES or first[1].lower() in CLASSES
 
 
 def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> np.ndarray:
@@ -226,6 +228,8 @@ def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> 
             wanted = "one integer" if kind is int else "one word"
             raise table.wrong(line, [str(value)], f"{wanted} as in {table.place(first).rpartition(', ')[2]}")
         out.append(value if whole is None else whole)
+    if kind is str and all(value is None or is_number(value) for value in out):
+        raise table.wrong(first, [next(value for value in out if value is not None)], want)
     if kind is str:
         return np.array(["" if value is None else value for value in out], object)
     try:
@@ -238,8 +242,9 @@ def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> 
 def _whole(value: Any) -> int | None:
     """The integer that a label is; None: it is none."""
     if isinstance(value, str):
-        # Python refuses to convert very many digits.
-        return int(value) if WHOLE.fullmatch(value) and len(value) < 100 else None
+        # Python refuses to convert very many digits. A table writes 1 as 1.0 where other labels are missing.
+        found = WHOLE.fullmatch(value) if len(value) < 100 else None
+        return int(found[1]) if found else None
     if isinstance(value, (bool, int, np.integer, np.bool_)):
         return int(value)
     return (

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..batches import Batches
@@ -120,7 +121,7 @@ def _split(graph: Graph, seed: int, valid: float, test: float, sides: str | None
         raise ValueError(f"sides: got {sides!r}, want None where split is given")
     train = graph.with_edges(split.train.edges())
     parts = (train.edges(), split.valid_pos, split.valid_neg, split.test_pos, split.test_neg)
-    sizes = torch.tensor([part.shape[0] for part in parts])
+    sizes = torch.tensor([part.shape[0] for part in parts], device="cpu")
     used = {"split": digest((sizes, *parts))}
     return HeldOut(replace(split, train=train), train, bool(split.valid_pos.shape[0]), used)
 
@@ -175,7 +176,7 @@ def pair_metrics(
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     pairs = torch.cat([positive, negative])
-    target = torch.arange(pairs.shape[0]) < positive.shape[0]
+    target = np.arange(pairs.shape[0]) < positive.shape[0]
     scores = pair_products(embedding, pairs).cpu().numpy()
     return float(roc_auc_score(target, scores)), float(average_precision_score(target, scores))
 

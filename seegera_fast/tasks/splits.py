@@ -201,7 +201,7 @@ def _ranks(generator: np.random.Generator, count: int, size: int, present: str, 
 def _without(numbers: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """The numbers that are not among others, of which there may be many more, ascending."""
     numbers = numbers.sort().values
-    stays = torch.ones(numbers.shape[0], dtype=torch.bool)
+    stays = torch.ones_like(numbers, dtype=torch.bool)
     for part in others.split(PIECE) if len(numbers) else ():
         place = torch.searchsorted(numbers, part).clamp_(max=len(numbers) - 1)
         stays[place[numbers[place] == part]] = False
