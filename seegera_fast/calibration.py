@@ -88,6 +88,7 @@ def fit_calibration(
             are none have together the weight of those in ``products``.
     """
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     scores, target = products.double().cpu().numpy(), linked.cpu().numpy()
     links = int(target.sum())
@@ -105,11 +106,13 @@ def fit_calibration(
     mean, deviation = float(compressed.mean()), float(compressed.std()) or 1.0
     compressed = (compressed - mean) / deviation
     model = LogisticRegression(C=1e10, max_iter=1000)
-    model.fit(
-        np.concatenate([compressed, compressed]),
-        np.repeat([True, False], len(target)),
-        sample_weight=np.concatenate([weight * positive, weight * (1 - positive)]),
-    )
+    # In one thread, since sums of several differ in their last bits.
+    with threadpool_limits(1):
+        model.fit(
+            np.concatenate([compressed, compressed]),
+            np.repeat([True, False], len(target)),
+            sample_weight=np.concatenate([weight * positive, weight * (1 - positive)]),
+        )
     slope = float(model.coef_[0, 0]) / deviation
     if slope <= 0:
         warnings.warn(

@@ -434,6 +434,22 @@ class Operation:
     test_layouts.compiled_only = True
     test_layouts.case_set = "typical"
 
+    def test_saved_tensors_with_other_strides(self, column, case):
+        """What the forward pass saves may be moved and come back in another layout, as from saved_tensors_hooks."""
+        arguments = converted(self.cases[case](), torch.float32, column.device)
+
+        def unpack(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.T.contiguous().T if tensor.ndim == 2 else tensor.transpose(0, -1).clone().transpose(0, -1)
+
+        want = self.outcome(self.on(column), arguments)
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+            got = self.outcome(self.on(column), arguments)
+        for name, value in want.items():
+            assert_close(got[name], value.double(), terms=self.terms(arguments), name=name)
+
+    test_saved_tensors_with_other_strides.compiled_only = True
+    test_saved_tensors_with_other_strides.case_set = "typical"
+
     def test_no_gradient_wanted(self, column, case):
         arguments = converted(self.cases[case](), torch.float32, column.device)
         plain = self.on(column)(**arguments)

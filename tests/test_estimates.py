@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from trials import QUICK, SMALL, Here, record, setting
 
@@ -63,12 +65,22 @@ def test_estimates(tmp_path):
     others = [*silent, record(0.9, split="released", precision="medium", **fields)]
     assert estimate(trial, tmp_path, others, pace) == Estimate(3, False, 6.0)
     assert estimate(trial, tmp_path, others, None) == Estimate(3, False, None)
+    for begin, every, limit in itertools.product((0, 7, 50), (1, 3, 10), (40, 41, 10**9)):
+        fields = {"evaluate_after": begin, "evaluate_every": every}
+        config = setting(epochs=limit, **fields).training()
+        found = estimate(Trial(setting(epochs=limit, **fields), 0), tmp_path, [], Pace(0.0, 1.0)).seconds
+        if limit < 10**9:
+            assert found == sum(map(config.evaluates, range(1, limit + 1)))
+        else:
+            assert found == pytest.approx((limit - begin) / every, abs=1)
     # Without early stopping the number of epochs is known.
     endless = Trial(setting(epochs=40, patience=None), 0)
     assert estimate(endless, tmp_path, others, pace) == Estimate(40, False, 40 * 3.0)
 
 
-@pytest.mark.parametrize(("done", "best", "left"), [(60, 40, 40), (90, 60, 21), (99, 99, 51), (399, 399, 1)])
+@pytest.mark.parametrize(
+    ("done", "best", "left"), [(60, 40, 40), (90, 60, 21), (99, 99, 51), (399, 399, 1), (80, 29, 0), (400, 390, 0)]
+)
 def test_estimates_begin_at_the_checkpoint(tmp_path, monkeypatch, done, best, left):
     trial = Trial(setting(epochs=400, patience=50), 0)
     others = [record(0.9, seed=1, patience=50)]

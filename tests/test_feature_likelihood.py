@@ -671,3 +671,18 @@ def test_chunks_bound_the_memory(column, kernels, likelihood):
         wanted = (True, True, variance is not None)
         module.feature_likelihood(*arguments, weight, LIKELIHOODS.index(likelihood), precision.HIGHEST, *wanted)
     assert made.largest <= max(4 * 256 * 256, 4 * 600 * 2 * 5, 8 * matrix.nnz) < 1e6
+
+
+@pytest.mark.parametrize("column", columns("feature_likelihood"))
+def test_infinite_outputs(column):
+    """An infinite output counts as such, one whose weight is 0 not at all."""
+    zero, one = (SparseMatrix.from_any(torch.full((1, 1), value)).to(column.device) for value in (0.0, 1.0))
+    huge = torch.full((1, 1, 1), 1e30, device=column.device), torch.full((1, 1), 1e30, device=column.device)
+    none = torch.full((1, 1, 1), torch.nan, device=column.device), huge[1]
+    with use_backend(column.backend):
+        assert ops.feature_likelihood(*huge, zero).item() == -torch.inf
+        assert ops.feature_likelihood(*huge, one).item() == 0
+        assert ops.feature_likelihood(-huge[0], huge[1], one).item() == -torch.inf
+        assert ops.feature_likelihood(-huge[0], huge[1], one, pos_weight=0.0).item() == 0
+        assert ops.feature_likelihood(*none, one, pos_weight=0.0).item() == 0
+        assert math.isnan(ops.feature_likelihood(*none, zero).item())

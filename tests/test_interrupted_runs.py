@@ -19,6 +19,7 @@ from command import EDGES, RESULTS, SMALL, WRITTEN, refused, results_in
 from disk import files_in
 
 import seegera_fast as sf
+from seegera_fast.support.signals import requests_once, stop_on_signals
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -244,3 +245,30 @@ def test_a_terminal_that_is_closed_ends_the_run_with_its_files(quiet, tmp_path):
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"results.json", "model.safetensors", "embedding.npy", "picture.png"} <= names
     assert json.loads((tmp_path / "run" / "results.json").read_text())["interrupted"] is True
+
+
+def test_further_requests_to_stop_are_ignored_until_all_is_written():
+    def request():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with requests_once():
+            with stop_on_signals() as stop:
+                pass
+            assert not stop.requested
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            with stop_on_signals() as stop:
+                request()
+                assert stop.requested
+            request()
+            with stop_on_signals() as stop:
+                request()
+            assert not stop.requested
+            assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        with stop_on_signals():
+            request()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -189,3 +189,22 @@ def test_every_backend_takes_either_layout(backend):
             got = ops.sparse_matmul(matrix.with_layout(layout), dense)
             want = reference.sparse_matmul(matrix.to("cpu", torch.float64), dense.cpu().double())
             assert_close(got, want, terms=9, name=layout)
+
+
+@pytest.mark.parametrize("layout", ["sparse", "dense"])
+def test_rows_that_overlap_in_memory(layout):
+    """As those of an expanded tensor, and the gradient of a sum, which BLAS can't read."""
+    matrix = random_matrix(0.4).with_layout(layout)
+    wide = matrix.to(dtype=torch.float64)
+    for dense in (
+        torch.rand(1, 4).expand(130, 4),
+        torch.rand(1, 1).expand(130, 4),
+        torch.rand(133).unfold(0, 4, 1),
+        torch.rand(130, 1).expand(130, 4),
+    ):
+        want = reference.sparse_matmul(wide, dense.double())
+        assert_close(ops.sparse_matmul(matrix, dense), want, terms=130, name="product")
+    dense = torch.rand(130, 4, requires_grad=True)
+    ops.sparse_matmul(matrix, dense).sum().backward()
+    want = reference.sparse_matmul(wide.transposed, torch.ones(170, 4, dtype=torch.float64))
+    assert_close(dense.grad, want, terms=170, name="gradient")

@@ -638,3 +638,22 @@ def test_memory_of_hubs_is_linear_in_the_nodes(column, kernels):
     with contract.Allocations() as made:
         module.link_likelihood(z, matrix.rowptr, matrix.col, matrix.col, weight, seed, True, 0, precision.HIGHEST, True)
     assert 2 * 200 * math.ceil(matrix.nnz / 64) <= made.largest <= 8 * matrix.nnz < 2e5
+
+
+@pytest.mark.parametrize("column", columns("link_likelihood"))
+def test_an_infinite_row_that_counts_nothing(column):
+    """Of a node that has no pairs, its numbers are not multiplied with a weight of 0."""
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=9)
+    z = torch.linspace(-1, 1, 9 * 3).reshape(9, 1, 3)
+    z[8] = torch.inf
+    z = z.to(column.device).requires_grad_()
+    adjacency, apart = graph.to(column.device).adjacency, 0
+    with use_backend(column.backend):
+        for seed in range(8):
+            value = ops.link_likelihood(z, adjacency, negatives=2, seed=seed, self_loops=False)
+            if value.isfinite().all():
+                apart += 1
+                (gradient,) = torch.autograd.grad(value.sum(), z)
+                assert gradient[8].tolist() == [[0, 0, 0]]
+                assert gradient.isfinite().all()
+    assert apart

@@ -65,6 +65,18 @@ def test_a_matrix_without_rows_has_a_row_pointer(column):
     assert (rowptr.tolist(), col.tolist(), values.tolist()) == ([0], [], [])
 
 
+def test_edges_that_are_not_there(column):
+    """Their marks would be read beyond those of the edges. A device does not look at the numbers."""
+    graph = cases.graph("random")
+    looped, edge = graph.with_self_loops()
+    for number in (graph.num_edges, 10**12, 2**62):
+        wrong = edge.clone()
+        wrong[-1] = number
+        if column.backend == "cpu":
+            with pytest.raises(RuntimeError, match="edge: got the number of an edge that is not there"):
+                ops.mask_edges(looped, wrong, 3, 4)
+
+
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
 @pytest.mark.parametrize("name", list(GRAPHS))

@@ -2,6 +2,8 @@
 
 import copy
 import gc
+import subprocess
+import sys
 import threading
 
 import cases
@@ -137,3 +139,40 @@ def test_a_training_keeps_nothing(keeping):
     # The embedding that it returns is made afterwards.
     assert trained.model.graph is graph
     assert backends.kept_memory() <= 8 * graph.num_nodes * 256 * 4
+
+
+@pytest.mark.slow
+def test_processes_that_are_forked_while_a_thread_takes_memory(tmp_path):
+    """The lock of the kept memory is free in the new process."""
+    program = """
+import os, threading, time, warnings, torch, seegera_fast as sf
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+ones, ended = torch.ones(1 << 13, 1, 64), False
+
+def work():
+    while not ended:
+        sf.ops.dropout(ones, 0.5, seed=0)
+        sf.backends.release_memory()
+
+thread = threading.Thread(target=work)
+thread.start()
+for _ in range(60):
+    child = os.fork()
+    if child == 0:
+        made = sf.ops.dropout(ones, 0.5, seed=0)
+        del made
+        os._exit(0)
+    end = time.monotonic() + 20
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        if time.monotonic() > end:
+            os.kill(child, 9)
+            print("hangs")
+            os._exit(1)
+        time.sleep(0.001)
+ended = True
+thread.join()
+print("fine")
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    assert found.stdout.strip() == "fine", found.stderr

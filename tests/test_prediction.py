@@ -9,6 +9,7 @@ import safetensors.torch
 import scipy.special
 import scipy.stats
 import torch
+from threadpoolctl import threadpool_limits
 
 import seegera_fast as sf
 from seegera_fast.calibration import Calibration, fit_calibration, reliability
@@ -217,6 +218,9 @@ def test_a_calibration_finds_the_probabilities_that_links_were_drawn_with(scale)
     assert abs(found.slope - 1.2) < 0.06
     assert abs(found.intercept + 1) < 0.05
     assert reliability(found(products), linked).error < 0.01
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            assert fit_calibration(products, linked) == found
 
 
 def test_further_pairs_make_a_calibration_more_exact():

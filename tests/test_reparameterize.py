@@ -135,3 +135,19 @@ def test_each_deviation_is_accurate_relative_to_itself(column):
     ratio = ops.reparameterize(zero, log_var, 3).double() / ops.reparameterize(zero, zero, 3).double()
     error = (ratio / torch.exp(log_var.double() / 2) - 1).abs()
     assert error.max() < relative_error(torch.float32)
+
+
+@pytest.mark.parametrize("column", contract.columns("reparameterize"))
+@pytest.mark.parametrize("variances", [1, 3])
+def test_an_infinite_gradient_where_the_variance_is_at_its_end(column, variances):
+    """Nothing depends on the log variance there."""
+    mean, log_var = (
+        torch.zeros(2, 3, 5, device=column.device),
+        torch.full((2, variances, 5), 40.0, device=column.device),
+    )
+    with use_backend(column.backend):
+        log_var[0] = -40.0
+        log_var.requires_grad_()
+        sample = ops.reparameterize(mean, log_var, 3)
+        (gradient,) = torch.autograd.grad(sample, log_var, torch.full_like(sample, torch.inf))
+    assert torch.equal(gradient, torch.zeros_like(gradient))

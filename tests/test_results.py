@@ -161,8 +161,16 @@ def test_grids_of_masking_rates_have_tables_of_their_own(tmp_path):
     assert "| cora | SeeGera-v3 (dropout=0.9, feature_masking_rate=0.5, structure_masking_rate=0.3) | paper" in text
     assert "| 0.5 | – (0, 1 failed) | 92.00 ± 0.00 (2) |" in text
     assert "Not the paper's protocol" in text
+    # A grid stays whole if early stopping ended some of its cells before the limit that cut off the others.
+    cut = [record(0.9, epochs=3, **dict(zip(RATES, pair, strict=True))) for pair in rates]
+    cut[0].content["epochs"] = 2
+    assert [each.cut_off for each in cut] == [False, True, True]
+    (panel,) = (cells for title, cells in summary.grids(summary.rows(cut)).items() if "AUC" in title)
+    assert panel == dict.fromkeys(rates, pytest.approx(90.0))
     path = tmp_path / "page.md"
-    page.write_page(path, records)
+    page.write_page(path, [*records, others[-1]])
+    assert f"{len(records)} trials, " in path.read_text()
+    assert "of training in all, and 1 that failed. Each" in path.read_text()
     assert sorted(file.name for file in (tmp_path / "page").iterdir()) == ["link-rates.png"]
     assert "](page/link-rates.png)" in path.read_text()
 

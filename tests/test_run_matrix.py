@@ -18,10 +18,11 @@ import pytest
 from trials import SMALL, Here, setting
 
 from seegera_fast import checkpoint_file
+from seegera_fast.checkpoint import Checkpoint
 from seegera_fast.experiments import estimates, matrix, summary
 from seegera_fast.experiments.matrix import plan, run_matrix
 from seegera_fast.experiments.trials import Trial, read_record, read_records, run_trial
-from seegera_fast.experiments.worker import STOPPED, Conditions, Worker
+from seegera_fast.experiments.worker import IN_USE, STOPPED, Conditions, Worker
 from seegera_fast.support import atomic
 from seegera_fast.support.atomic import InUse, alone
 
@@ -123,6 +124,35 @@ def test_without_locks_trials_run_with_a_warning(tmp_path, here, monkeypatch):
     with pytest.warns(UserWarning, match=r"the folder .* is on a file system without locks: make sure") as caught:
         assert run_matrix([Trial(setting(**SMALL), 0)], Conditions(tmp_path), quiet=True).finished
     assert len(caught) == 1
+
+
+def test_a_trial_whose_checkpoint_is_in_use_is_tried_again(tmp_path, here, monkeypatch, capsys):
+    """As after a kill of the command, whose trial goes on to the end of its epoch."""
+
+    class Busy(Here):
+        def end(self):
+            return (IN_USE, "the checkpoint is in use by another run") if len(self.started) == 1 else super().end()
+
+    monkeypatch.setattr(matrix, "Worker", Busy)
+    monkeypatch.setattr(matrix, "RETRY_SECONDS", 0.5)
+    trials = plan(["link"], ["cora"], ["v2"], ["paper"], range(2), [SMALL])
+    outcome = run_matrix(trials, Conditions(tmp_path))
+    assert outcome.finished == [trials[1], trials[0]]
+    assert (outcome.crashed, outcome.left) == ({}, [])
+    assert "in use by another run; it is tried again" in capsys.readouterr().err
+    folder, begin = tmp_path / "again", time.monotonic()
+    monkeypatch.setattr(Busy, "end", lambda worker: (IN_USE, "in use"))
+    outcome = run_matrix(trials[:1], Conditions(folder), budget=1.0, quiet=True)
+    assert (outcome.left, outcome.crashed) == (trials[:1], {})
+    assert time.monotonic() - begin >= 1
+
+
+def test_the_process_of_a_trial_whose_checkpoint_is_in_use(tmp_path):
+    trial = Trial(setting(data="digits", **SMALL), 0)
+    with Checkpoint(trial.checkpoint_path(tmp_path)).kept():
+        code, message = Worker(trial, Conditions(tmp_path), 1).end()
+    assert code == IN_USE
+    assert "is in use by another run" in message
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as npst
 from matrices import BETA, DENSE, WRITERS, assert_well_formed
 from tolerances import assert_close, assert_same_bits
 
-from seegera_fast import Graph, SparseMatrix
+from seegera_fast import Graph, SparseMatrix, backends, ops, use_backend
 
 pytestmark = BETA
 
@@ -381,3 +381,20 @@ def test_many_large_values_in_different_rows_and_columns():
     matrix = SparseMatrix.from_any(np.diag([3e38, 2e38, 3e38]), dtype=torch.float64)
     for single in (matrix.to(dtype=torch.float32), SparseMatrix.from_any(matrix)):
         assert torch.allclose(single.row_normalized.values, torch.ones(3))
+
+
+def test_what_a_matrix_keeps_outlives_a_transform():
+    """torch.func asks for the transpose first, in which tensors of the transform would be of no use afterwards."""
+    given = torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
+    for name in ("cpu", "reference"):
+        if backends.NAMED[name].missing is None:
+            matrix = SparseMatrix.from_any(given)
+            with use_backend(name):
+                found = torch.func.grad(lambda v, m=matrix: ops.sparse_matmul(m, v).sum())(torch.ones(3, 1))
+            assert torch.equal(found, given.sum(dim=0)[:, None])
+            assert torch.equal(matrix.transposed.to_dense(), given.T)
+            averages = SparseMatrix.from_any(given)
+            torch.func.vjp(lambda v, m=averages: ops.feature_average(m, v, to="nodes"), torch.ones(3, 1, 2))[1](
+                torch.ones(2, 1, 2)
+            )
+            assert torch.equal(averages.row_normalized.transposed.to_dense(), (given / given.sum(1, keepdim=True)).T)

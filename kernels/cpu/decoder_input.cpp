@@ -156,9 +156,9 @@ std::tuple<Tensor, Tensor, Tensor> decoder_input_backward(
                       torch::stable::contiguous(weight),
                       {seed.const_data_ptr<int64_t>()[0], threshold, scale}};
     const Tensor upstream = torch::stable::contiguous(gradient), features = torch::stable::contiguous(z_features);
+    const Tensor means = torch::stable::contiguous(averaged);
     const auto run = weight.scalar_type() == ScalarType::Double ? backward<double> : backward<float>;
-    return run(layer, flipped, upstream, features, averaged, average_first, nodes_wanted, features_wanted,
-               weight_wanted);
+    return run(layer, flipped, upstream, features, means, average_first, nodes_wanted, features_wanted, weight_wanted);
 }
 
 }  // namespace

@@ -49,13 +49,13 @@ struct BernoulliTerms {
         V rest, smaller;
         softplus_sigmoid(negative_magnitude(output), rest, smaller);
         const V ones = x * pos_weight, zeros = 1 - x;
-        // Finite where the output is not, so that its product with a weight of 0 is 0.
-        const V distance = at_most(magnitude(output), -kFill);
+        const V distance = magnitude(output);
         const Mask<V> negative = less(output, V{});
         const V above = keep<V>(~negative, distance), below = keep<V>(negative, distance);
         const V larger = 1 - smaller;
         const V slope = ones * select(negative, larger, smaller) - zeros * select(negative, smaller, larger);
-        const V terms = ones * (below + rest) + zeros * (above + rest);
+        // An output may be infinite, or no number, and its weight 0.
+        const V terms = weighted(ones, below + rest) + weighted(zeros, above + rest);
         output = slope;
         return terms;
     }

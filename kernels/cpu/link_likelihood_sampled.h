@@ -149,6 +149,10 @@ void sampled_rows(const Links<T>& p, const Negatives& negatives, int64_t row_beg
             first = false;
         };
         const auto add = [&](int64_t other, int sign, double weight) {
+            // Its numbers may be infinite, and their products with a slope of 0 are none.
+            if (weight == 0) {
+                return;
+            }
             if (batch.count == kBatch) {
                 flush();
             }
@@ -161,7 +165,6 @@ void sampled_rows(const Links<T>& p, const Negatives& negatives, int64_t row_beg
             batch.weights[batch.count] = static_cast<T>(weight);
             ++batch.count;
         };
-        // With weight 0 where self-loops do not count, so that every row has a batch that writes its gradient.
         add(row, -1, p.self_weight);
         for (int64_t e = p.rowptr[row]; e < p.rowptr[row + 1]; ++e) {
             if (p.gradient != nullptr || p.col[e] > row) {
@@ -171,7 +174,10 @@ void sampled_rows(const Links<T>& p, const Negatives& negatives, int64_t row_beg
         for (int64_t e = negatives.rowptr[row]; e < negatives.rowptr[row + 1]; ++e) {
             add(negatives.col[e], 1, directions * negatives.weight);
         }
-        flush();
+        // Every row has a batch that writes its gradient, if need be of no pairs.
+        if (first || batch.count > 0) {
+            flush();
+        }
     }
 }
 

@@ -16,7 +16,8 @@ struct MaskEdges {
     const T* weight;
     const int64_t* edge;     // -1 for a self-loop
     const uint8_t* removed;  // one mark per edge
-    T* scale;                // degree^-1/2 of each row
+    int64_t edges;
+    T* scale;  // degree^-1/2 of each row
     int64_t* new_rowptr;
     int64_t* new_col;
     T* values;
@@ -36,13 +37,17 @@ inline bool stays(const MaskEdges<T>& p, int64_t k) {
     return p.edge[k] < 0 || p.removed[p.edge[k]] == 0;
 }
 
-// The number of entries that stay, for row i into new_rowptr[i + 1]. A row has its self-loop at least.
+// The number of entries that stay, for row i into new_rowptr[i + 1]. A row has its self-loop at least. False where an
+// entry is of no edge: then nothing may be written.
 template <typename T>
-void count_rows(const MaskEdges<T>& p, int64_t row_begin, int64_t row_end) {
+bool count_rows(const MaskEdges<T>& p, int64_t row_begin, int64_t row_end) {
     for (int64_t row = row_begin; row < row_end; ++row) {
         int64_t count = 0;
         T degree = 0;
         for (int64_t k = p.rowptr[row]; k < p.rowptr[row + 1]; ++k) {
+            if (p.edge[k] >= p.edges) {
+                return false;
+            }
             const bool here = stays(p, k);
             count += here;
             degree += here ? p.weight[k] : T(0);
@@ -50,6 +55,7 @@ void count_rows(const MaskEdges<T>& p, int64_t row_begin, int64_t row_end) {
         p.new_rowptr[row + 1] = count;
         p.scale[row] = 1 / sqrt(degree);
     }
+    return true;
 }
 
 template <typename T>
@@ -67,8 +73,8 @@ void write_rows(const MaskEdges<T>& p, int64_t row_begin, int64_t row_end) {
     }
 }
 
-template void count_rows(const MaskEdges<float>&, int64_t, int64_t);
-template void count_rows(const MaskEdges<double>&, int64_t, int64_t);
+template bool count_rows(const MaskEdges<float>&, int64_t, int64_t);
+template bool count_rows(const MaskEdges<double>&, int64_t, int64_t);
 template void write_rows(const MaskEdges<float>&, int64_t, int64_t);
 template void write_rows(const MaskEdges<double>&, int64_t, int64_t);
 
@@ -81,6 +87,7 @@ template void write_rows(const MaskEdges<double>&, int64_t, int64_t);
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <atomic>
 #include <memory>
 #include <tuple>
 
@@ -89,7 +96,7 @@ template void write_rows(const MaskEdges<double>&, int64_t, int64_t);
 
 namespace seegera {
 
-SEEGERA_FOR_EACH_ISA(template <typename T> void count_rows(const MaskEdges<T>&, int64_t, int64_t);
+SEEGERA_FOR_EACH_ISA(template <typename T> bool count_rows(const MaskEdges<T>&, int64_t, int64_t);
                      template <typename T> void write_rows(const MaskEdges<T>&, int64_t, int64_t);)
 
 namespace {
@@ -110,6 +117,7 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& weight, const T
     p.weight = weight.const_data_ptr<T>();
     p.edge = edge.const_data_ptr<int64_t>();
     p.removed = reinterpret_cast<const uint8_t*>(removed.const_data_ptr<bool>());
+    p.edges = removed.numel();
     p.scale = scale.get();
     p.new_rowptr = new_rowptr.mutable_data_ptr<int64_t>();
     p.new_col = new_col.mutable_data_ptr<int64_t>();
@@ -119,16 +127,22 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& weight, const T
     const auto write = SEEGERA_CHOOSE(write_rows<T>);
     const auto for_each_row_range = [&](const auto& run) {
         for_each_task(static_cast<int64_t>(tasks.size()),
-                      [&](int64_t i) { run(p, tasks[i].row_begin, tasks[i].row_end); });
+                      [&](int64_t i) { run(tasks[i].row_begin, tasks[i].row_end); });
     };
-    for_each_row_range(count);
+    std::atomic<bool> known{true};
+    for_each_row_range([&](int64_t begin, int64_t end) {
+        if (!count(p, begin, end)) {
+            known = false;
+        }
+    });
+    STD_TORCH_CHECK(known, "edge: got the number of an edge that is not there, want -1 to ", p.edges - 1);
     p.new_rowptr[0] = 0;
     for (int64_t row = 0; row < rows; ++row) {
         p.new_rowptr[row + 1] += p.new_rowptr[row];
     }
     STD_TORCH_CHECK(p.new_rowptr[rows] == new_col.numel(), "mask_edges: ", p.new_rowptr[rows], " entries stay, want ",
                     new_col.numel());
-    for_each_row_range(write);
+    for_each_row_range([&](int64_t begin, int64_t end) { write(p, begin, end); });
 }
 
 std::tuple<Tensor, Tensor, Tensor> mask_edges(const Tensor& rowptr, const Tensor& col, const Tensor& weight,

@@ -113,7 +113,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& z, const Tensor& means
     const MixtureOperands<T> operands(z, means, log_var);
     const Tensor upstream = torch::stable::contiguous(gradient);
     const T* upstream_data = upstream.const_data_ptr<T>();
-    const T* weights_data = weights.const_data_ptr<T>();
+    const Tensor shares = torch::stable::contiguous(weights);
+    const T* weights_data = shares.const_data_ptr<T>();
     MixtureGradients<T> gradients(operands);
     const auto run = SEEGERA_CHOOSE(mixture_gradient_rows<T>);
     for_each_range(operands.rows(), operands.task_rows(), [&](int64_t begin, int64_t end) {

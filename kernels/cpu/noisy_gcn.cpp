@@ -66,7 +66,7 @@ std::tuple<Tensor, Tensor, Tensor> noisy_gcn_backward(
     const ProductsAt at(precision);
     const Operand flipped{x_rowptr_t, x_col_t, x_values_t};
     const NoisyLayer layer{operand(rowptr, col, values),
-                           {x_rowptr, x_col, x_values},
+                           {x_rowptr, x_col, torch::stable::contiguous(x_values)},
                            flipped.rows(),
                            gradient.size(2),
                            gradient.size(1),

@@ -160,12 +160,14 @@ void shared_backward(const NoisyLayer& layer, const Operand& flipped, const std:
     Tensor total = new_tensor(gradient, {rows, h});
     const int64_t step = summing_lines(rows, layer.num_draws * h), tasks = (rows + step - 1) / step;
     const Scratch<T> partial(tasks * size);
+    // What was saved in the forward pass may come back with other strides.
+    const Tensor outputs = output ? torch::stable::contiguous(*output) : gradient;
     const NoisyGradient<T> whole{layer.activation,
                                  layer.num_draws,
                                  c,
                                  h,
                                  gradient.const_data_ptr<T>(),
-                                 output ? output->const_data_ptr<T>() : nullptr,
+                                 output ? outputs.const_data_ptr<T>() : nullptr,
                                  noise.const_data_ptr<T>(),
                                  total.mutable_data_ptr<T>(),
                                  nullptr};

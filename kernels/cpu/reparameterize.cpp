@@ -38,7 +38,7 @@ namespace SEEGERA_ISA {
 template <typename T>
 using Block = Vector<T, kVectorBytes>[kPhiloxVectors<T>];
 
-// exp(log_var / 2) in the columns of a block, or its slope.
+// exp(log_var / 2) in the columns of a block, or its slope, which is 0 where log_var is out of its range.
 template <bool Slope, typename T>
 inline void deviations(const Reparameterize<T>& p, int64_t row, int64_t draw, int64_t column, Block<T>& deviation) {
     using V = Vector<T, kVectorBytes>;
@@ -98,7 +98,9 @@ void sample_backward_rows(const Reparameterize<T>& p, int64_t row_begin, int64_t
                 T* target = p.out + (row * out_draws + variance) * p.width + column;
                 for (int i = 0; i < kPhiloxVectors<T>; ++i) {
                     const int64_t at = i * kLanes<V>;
-                    store_part(target + at, weighted(sum[i], deviation[i]), p.width - column - at);
+                    // Where the slope is 0, the sum may be infinite.
+                    const V counted = keep<V>(deviation[i] != 0, sum[i]);
+                    store_part(target + at, weighted(counted, deviation[i]), p.width - column - at);
                     sum[i] = V{};
                 }
             }

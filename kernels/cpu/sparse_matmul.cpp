@@ -5,6 +5,8 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <algorithm>
+
 #include "common/layer.h"
 
 namespace seegera {
@@ -19,8 +21,10 @@ Matrix<const T> by_rows(const Tensor& dense) {
 Tensor sparse_matmul(const Tensor& rowptr, const Tensor& col, const Tensor& values, const Tensor&, const Tensor&,
                      const Tensor&, const Tensor& dense) {
     const int64_t width = dense.size(1);
+    // The BLAS, which multiplies a matrix in full, takes no rows that overlap, as those of an expanded tensor do.
+    const bool apart = values.dim() == 1 || dense.size(0) <= 1 || dense.stride(0) >= std::max<int64_t>(width, 1);
     const bool contiguous_rows = width <= 1 || dense.stride(1) == 1;
-    const Tensor rows = contiguous_rows ? dense : torch::stable::contiguous(dense);
+    const Tensor rows = contiguous_rows && apart ? dense : torch::stable::contiguous(dense);
     const Operand matrix{rowptr, col, values};
     Tensor out = new_tensor(dense, {matrix.rows(), width});
     if (values.scalar_type() == ScalarType::Double) {

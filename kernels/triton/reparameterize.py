@@ -73,8 +73,9 @@ def reparameterize_backward_kernel(
     # Read after the loop, so that it takes no registers in it.
     log_var_source = (row * log_var_row_stride + variance * log_var_draw_stride)[:, None] + column[None, :]
     log_variance, in_range = bounded_log_var(tl.load(log_var + log_var_source, mask=inside, other=0.0))
-    slope = tl.where(in_range, 0.5 * exponential(0.5 * log_variance), 0.0)
-    tl.store(out + line[:, None] * width + column[None, :], weighted(total, slope), mask=inside)
+    # Where log_var is out of its range, the sum may be infinite.
+    slope = tl.where(in_range, weighted(total, 0.5 * exponential(0.5 * log_variance)), 0.0)
+    tl.store(out + line[:, None] * width + column[None, :], slope, mask=inside)
 
 
 def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:

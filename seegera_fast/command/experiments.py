@@ -20,7 +20,7 @@ from ..experiments.summary import Row, as_json, grids, markdown, readable_row, r
 from ..experiments.trials import RATES, Trial, read_records
 from ..experiments.worker import Conditions
 from ..support.atomic import written_aside
-from ..support.hints import one_line
+from ..support.hints import counted, one_line
 from ..support.plots import save_heat_maps
 from ..support.report import json_text, table
 from ..support.screen import expressible
@@ -272,12 +272,12 @@ def _reproduce(options: argparse.Namespace) -> int:
         raise ValueError(f"--no-run: got --out {options.out}, want a folder of reproduce: it has no finished trial")
     found = rows(records)
     _write(options.out / "results.json", json_text({"rows": as_json(found)}))
-    if options.page is not None:
+    _write(options.out / "results.md", "# Results\n\n" + markdown(found))
+    has_page = options.page is not None and bool(records)
+    if has_page:  # Last, since it may be that same file.
         write_page(options.page, records)
-    if options.page != options.out / "results.md":
-        _write(options.out / "results.md", "# Results\n\n" + markdown(found))
     _print_table(found if outcome is None else _rows_of(trials, found))
-    page = f"; {options.page}" if options.page else ""
+    page = f"; {options.page}" if has_page else ""
     print(one_line(f"tables in {options.out}: results.md, results.json{page}"))
     return 0 if outcome is None else _report(options, outcome)
 
@@ -297,6 +297,9 @@ def _sweep(options: argparse.Namespace) -> int:
     if panels:
         with written_aside(options.out / "sweep.png") as file:
             save_heat_maps(file, panels, x="structure masking rate", y="feature masking rate")
+    else:
+        # That of an earlier call, with other rates.
+        (options.out / "sweep.png").unlink(missing_ok=True)
     _print_table(found)
     print(one_line(f"files in {options.out}: sweep.json" + (", sweep.png" if panels else "")))
     return _report(options, outcome)
@@ -338,7 +341,7 @@ def _report(options: argparse.Namespace, outcome: Outcome) -> int:
     lines += [f"{trial.name} ended with an error: {reason}" for trial, reason in outcome.crashed.items()]
     if outcome.left:
         names = ", ".join(trial.name for trial in outcome.left[:3]) + (", ..." if len(outcome.left) > 3 else "")
-        lines.append(f"{len(outcome.left)} trials are left ({names}); the same command goes on")
+        lines.append(f"{counted(len(outcome.left), 'trial')} left ({names}); the same command goes on")
     for line in lines:
         print(one_line(f"{PROGRAM}: {line}"), file=sys.stderr)
     if outcome.interrupted:

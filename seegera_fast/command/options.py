@@ -108,7 +108,7 @@ def read_minutes(text: str) -> float:
 def read_rate(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 <= float(text) < 1:
-            return float(text)
+            return abs(float(text))  # -0 is the rate 0.
     raise argparse.ArgumentTypeError(f"got {text!r}, want a rate in [0, 1)")
 
 

@@ -20,6 +20,7 @@ from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
 from ..support.hints import shown_name
 from ..support.report import readable_bytes, readable_seconds, table
+from ..support.signals import requests_once
 from ..tables import name_of_table
 from ..tasks import presets
 from ..tasks.common import embedded, normalized
@@ -84,11 +85,12 @@ the others as they are made:
                      after a run has ended, --resume with more --epochs goes on, too
 
 exit status:
-  0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written), 5 another run is using --out, 6 the
-  files could not be written to --out: they are in another folder, which is named; or standard output
-  could not be written, 7 another process of the run has ended or does not answer, 130 interrupted: Ctrl-C, SIGTERM,
-  SIGHUP, SIGUSR1 or SIGUSR2 end the run after the epoch, what was trained is scored and written, and marked
-  "interrupted" in results.json; Ctrl-C once more ends the epoch too, and after the training what is left to do
+  0 done, 2 bad input, 3 the loss became NaN or infinite (nothing is written but the checkpoint of an
+  earlier epoch), 5 another run is using --out, 6 the files could not be written to --out: they are in
+  another folder, which is named; or standard output could not be written, 7 another process of the run
+  has ended or does not answer, 130 interrupted: Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 end the run
+  after the epoch, what was trained is scored and written, and marked "interrupted" in results.json;
+  Ctrl-C once more ends the epoch too, and after the training what is left to do
 """
 
 
@@ -170,7 +172,7 @@ def _purpose(task: Task) -> str:
 
 
 def _train(options: argparse.Namespace) -> int:
-    with ExitStack() as stack, chosen_operations(options), processes_of(options) as processes:
+    with requests_once(), ExitStack() as stack, chosen_operations(options), processes_of(options) as processes:
         with processes.together():
             plan = _plan(options)
             # One process writes. A data set is downloaded by that one, before the others read it.

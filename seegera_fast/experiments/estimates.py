@@ -83,11 +83,13 @@ def estimate(trial: Trial, folder: Path, records: Sequence[Record], pace: Pace |
     if best is not None and config.patience is not None:
         # It goes on for as many epochs at least.
         left = max(left, config.patience + 1 - (done - best))
-    left = min(max(left, 0), config.epochs - done)
+    left = 0 if done and config.ended(done, best) else min(max(left, 0), config.epochs - done)
     limit = usual is None and config.patience is not None
     if pace is None:
         return Estimate(left, limit, None)
-    validations = sum(config.evaluates(epoch) for epoch in range(done + 1, done + round(left) + 1))
+    end = done + round(left)
+    validations = max(0, end // config.evaluate_every - max(done, config.evaluate_after) // config.evaluate_every)
+    validations += end > done and end == config.epochs and not config.scheduled(end)
     return Estimate(left, limit, left * pace.epoch + validations * pace.validation)
 
 

@@ -23,11 +23,13 @@ from .estimates import Estimate, Pace, estimate, is_long, kind, nearest_first, o
 from .protocols import BASELINES, SCORES, TASKS
 from .summary import readable_value
 from .trials import Record, Setting, Trial, read_record, read_records
-from .worker import STOPPED, Conditions, Worker
+from .worker import IN_USE, STOPPED, Conditions, Worker
 
 PAPER_DATA = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")
 # Seconds between two looks at the running trials.
 POLL_SECONDS = 0.2
+# Seconds until a trial whose checkpoint is in use is tried again.
+RETRY_SECONDS = 10.0
 # The longest time for measuring; of a budget it is a tenth at most.
 MEASURING_SECONDS = 600.0
 
@@ -158,20 +160,25 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
                     steps.note(outlook(estimates, jobs))
                 if budget < math.inf:
                     waiting = nearest_first(waiting, estimates)
+            begin: dict[Trial, float] = {}
             while running or (waiting and not over()):
-                while waiting and len(running) < jobs and not over():
-                    trial = waiting.pop(0)
+                now = time.monotonic()
+                ready = [trial for trial in waiting if begin.get(trial, now) <= now]
+                for trial in ready[: 0 if over() else jobs - len(running)]:
+                    waiting.remove(trial)
                     running[trial] = Worker(trial, conditions, threads)
-                steps.wait(", ".join(trial.name for trial in running))
+                steps.wait(", ".join(trial.name for trial in running or waiting))
                 if over():
                     for worker in running.values():
                         worker.stop()
                 ended = [trial for trial, worker in running.items() if worker.ended()]
                 for trial in ended:
                     # Removed only after its outcome was read, so that an exception in between still ends its process.
-                    _collect(outcome, trial, running[trial], conditions.folder, steps)
+                    if not _collect(outcome, trial, running[trial], conditions.folder, steps):
+                        waiting.append(trial)
+                        begin[trial] = time.monotonic() + RETRY_SECONDS
                     del running[trial]
-                if running and not ended:
+                if not ended:
                     time.sleep(POLL_SECONDS)
             outcome.interrupted = stop.requested
     finally:
@@ -246,8 +253,8 @@ def _note(outcome: Outcome, record: Record) -> None:
         outcome.failed.append(record.trial)
 
 
-def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, steps: Steps) -> None:
-    """Notes in the outcome how a process ended."""
+def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, steps: Steps) -> bool:
+    """Notes in the outcome how a process ended; False: it could not begin, and is to be tried again."""
     code, message = worker.end()
     if code == 0:
         record = _record(trial, folder)
@@ -257,10 +264,13 @@ def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, steps
     elif code == STOPPED:
         outcome.left.append(trial)
         line = "stopped; the next run goes on"
+    elif code == IN_USE:
+        line = f"{message}; it is tried again until that has ended"
     else:
         outcome.crashed[trial] = message or (f"ended by signal {-code}" if code < 0 else f"ended with status {code}")
         line = f"error: {outcome.crashed[trial]}"
     steps.note(f"{trial.name}: {line}")
+    return code != IN_USE
 
 
 def _line(record: Record) -> str:

@@ -209,13 +209,15 @@ def grids(table: Sequence[Row]) -> dict[str, dict[tuple[float, float], float]]:
 
 
 def _by_title(table: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows of grids, by a title for each grid and score."""
-    found: dict[str, list[Row]] = {}
+    """The rows of grids, by a title for each grid and score. A grid is cut off if one of its cells is."""
+    of_grid: dict[tuple[Setting, str], list[Row]] = {}
     for row in table:
-        setting = row.setting.without(*RATES)
+        of_grid.setdefault((row.setting.without(*RATES), row.score), []).append(row)
+    found = {}
+    for (setting, score), cells in of_grid.items():
         parts = [setting.data, f"{setting.split} split", setting.title, *setting.rougher]
-        parts += ["cut off"] * row.cut_off
-        found.setdefault(f"{', '.join(parts)}: {title_with_unit(row.score)}", []).append(row)
+        parts += ["cut off"] * any(row.cut_off for row in cells)
+        found[f"{', '.join(parts)}: {title_with_unit(score)}"] = cells
     return found
 
 

@@ -16,10 +16,13 @@ from typing import NoReturn
 import torch
 
 from .. import backends, precision
+from ..support.atomic import InUse
 from .trials import Trial, epoch_seconds, run_trial
 
 # The exit status of a trial that was stopped and can be resumed.
 STOPPED = 130
+# That of a trial whose checkpoint is in use: by a process whose parent was killed, and which ends its epoch.
+IN_USE = 75
 # The new process gets the module search path of this one. With -m the current folder would come first, so that a
 # checkout in it would be run instead of the installed package.
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from seegera_fast.experiments.worker import main; main(sys.argv[1])"
@@ -114,6 +117,9 @@ def main(text: str) -> NoReturn:
                 message = json.dumps(epoch_seconds(trial.setting, job["root"], job["device"]))
             else:
                 finished = run_trial(trial, Path(job["folder"]), job["root"], job["device"])
+    except InUse as error:
+        print(error)
+        sys.exit(IN_USE)
     except Exception as error:
         print(" ".join(str(error).split()) or type(error).__name__)
         sys.exit(1)

@@ -14,6 +14,11 @@ LONGEST_QUOTE, MOST_BITS = 60, 128
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
+def counted(count: int, noun: str) -> str:
+    """How many there are: "1 name is", "2 names are"."""
+    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns "the nearest: ..." with similar known names, or "want one of ..." with all if none is similar."""
     known = list(known)

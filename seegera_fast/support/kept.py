@@ -13,7 +13,7 @@ Given = ParamSpec("Given")
 
 
 def lasting(function: Callable[Given, Value]) -> Callable[Given, Value]:
-    """Decorates a function whose result outlives the call: it runs outside of torch.inference_mode.
+    """Decorates a function whose result outlives the call: it runs outside of torch.inference_mode and torch.func.
 
     Tensors that are made in torch.inference_mode can never be saved for a backward pass.
     """
@@ -21,6 +21,10 @@ def lasting(function: Callable[Given, Value]) -> Callable[Given, Value]:
     @functools.wraps(function)
     def run(*given: Given.args, **named: Given.kwargs) -> Value:
         with torch.inference_mode(False):
+            # What torch.func makes in a transform ends with it.
+            if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+                with torch._C._DisableFuncTorch():
+                    return function(*given, **named)
             return function(*given, **named)
 
     return run

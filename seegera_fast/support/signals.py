@@ -7,10 +7,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 # What ends a process that does not expect it: the end of a batch job, of a terminal or a connection, and the warnings
 # that Slurm and others can be asked to send before the time is up. Windows has fewer of them.
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+
+
+# In a block of requests_once: signal -> handler, of those that are ignored until its end.
+_ignored: dict[int, Any] | None = None
 
 
 class Stop:
@@ -47,4 +52,24 @@ def stop_on_signals(active: bool = True) -> Iterator[Stop]:
         yield stop
     finally:
         for number, handler in taken.items():
+            if stop.requested and _ignored is not None and number in ENDING:
+                signal.signal(number, signal.SIG_IGN)
+                _ignored[number] = handler
+            else:
+                signal.signal(number, handler)
+
+
+@contextmanager
+def requests_once() -> Iterator[None]:
+    """In the block, once a signal has ended one of :func:`stop_on_signals`, further ones of ENDING are ignored.
+
+    So what the work has come to is written, though a batch system asks several times. SIGINT still interrupts.
+    """
+    global _ignored
+    before, _ignored = _ignored, {}
+    try:
+        yield
+    finally:
+        handlers, _ignored = _ignored, before
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -10,6 +10,7 @@ import scipy.sparse
 import torch
 
 from ..convert import warn_outside
+from ..support.hints import counted
 from .edges import Edges
 
 
@@ -78,8 +79,3 @@ def _sides(start: np.ndarray, end: np.ndarray, nodes: int) -> np.ndarray | None:
         return None
     sides[end] = 1
     return sides
-
-
-def counted(count: int, noun: str) -> str:
-    """How many there are: "1 name is", "2 names are"."""
-    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"

@@ -15,8 +15,8 @@ import scipy.sparse
 
 from ..convert import is_far_beyond, warn_outside
 from ..support.arguments import shown
-from ..support.hints import short
-from .adjacency import Build, EdgeTimes, counted, in_memory
+from ..support.hints import counted, short
+from .adjacency import Build, EdgeTimes, in_memory
 from .column_store import Column
 from .columns import is_frame
 from .edges import EDGE, NAMED_EDGE, Edges, read_edges

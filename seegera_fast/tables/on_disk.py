@@ -17,9 +17,10 @@ import torch
 
 from ..convert import warn_of_ignored_weights, warn_of_vanished_edges, warn_outside
 from ..support.array_folder import FolderWriter
+from ..support.hints import counted
 from ..support.pieces import spans
 from ..support.progress import Steps
-from .adjacency import EdgeTimes, counted
+from .adjacency import EdgeTimes
 from .column_store import FileColumn
 from .edges import EDGES, Edges
 

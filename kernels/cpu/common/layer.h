@@ -210,10 +210,12 @@ Tensor gradient_of_sums(const Tensor& gradient, const std::optional<Tensor>& out
     const int64_t width = gradient.size(2), lines = gradient.size(0) * gradient.size(1);
     const int64_t step = summing_lines(lines, width), tasks = (lines + step - 1) / step;
     const Scratch<T> partial(bias == nullptr ? 0 : tasks * width);
+    // What was saved in the forward pass may come back with other strides.
+    const Tensor outputs = as_is ? gradient : torch::stable::contiguous(*output);
     const ActivationGradient<T> whole{activation,
                                       width,
                                       gradient.const_data_ptr<T>(),
-                                      as_is ? nullptr : output->const_data_ptr<T>(),
+                                      as_is ? nullptr : outputs.const_data_ptr<T>(),
                                       as_is ? nullptr : out.mutable_data_ptr<T>(),
                                       nullptr};
     for_each_range(lines, step, [&](int64_t begin, int64_t end) {

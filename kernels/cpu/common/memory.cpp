@@ -13,6 +13,7 @@
 #include <vector>
 
 #if defined(__linux__)
+#include <pthread.h>
 #include <sys/mman.h>
 #endif
 
@@ -49,7 +50,7 @@ class KeptMemory {
  public:
     // It lives as long as the process, since tensors may end after everything else.
     static KeptMemory& the() {
-        static KeptMemory* const memory = new KeptMemory;
+        static KeptMemory* const memory = shared_with_forks();
         return *memory;
     }
 
@@ -117,6 +118,14 @@ class KeptMemory {
         void* pages;
         size_t bytes;
     };
+
+    // A process that is forked while another thread holds the mutex would wait for that thread, which it does not have.
+    static KeptMemory* shared_with_forks() {
+        static KeptMemory* memory;
+        memory = new KeptMemory;
+        pthread_atfork([] { memory->mutex_.lock(); }, [] { memory->mutex_.unlock(); }, [] { memory->mutex_.unlock(); });
+        return memory;
+    }
 
     void drop_oldest() {
         const Block block = free_.front();
