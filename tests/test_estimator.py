@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -153,6 +154,15 @@ def test_names_of_columns(data):
     )
     with pytest.raises(NotFittedError):
         estimator().get_feature_names_out()
+
+
+def test_metadata_routing(data):
+    adjacency, features, labels = data
+    with config_context(enable_metadata_routing=True):
+        asking = estimator().set_fit_request(features=True).set_transform_request(features=True)
+        pipeline = make_pipeline(asking, LogisticRegression()).fit(adjacency, labels, features=features)
+        assert pipeline.predict(adjacency, features=features).shape == (200,)
+    assert np.array_equal(pipeline[0].embedding_, estimator().fit(adjacency, features).embedding_)
 
 
 def test_what_parameters_may_be(data):
