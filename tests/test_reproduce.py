@@ -94,6 +94,7 @@ def test_reproduce_exit_status_and_lines(run, here, tmp_path):
     status, printed, err = run(*base, *empty, "--data", "cs", "--budget", "0", "--page", page)
     assert status == 4
     assert "1 trial is left" in err
+    assert f"no trial is finished, so that {page} is not written" in err
     assert f"tables in {tmp_path / 'empty'}: results.md, results.json\n" in printed
     assert not page.exists()
 

@@ -161,6 +161,14 @@ def test_data_frames(table):
     assert np.diff(sf.Graph.from_table(stamped, time="t").edge_times).tolist() == [-86400]
 
 
+def source_of(table, folder, kind):
+    """A table of pyarrow, or the file of it."""
+    _, feather, parquet = arrow()
+    if kind != "arrow":
+        {"parquet": parquet.write_table, "feather": feather.write_feather}[kind](table, folder / "table")
+    return table if kind == "arrow" else folder / "table"
+
+
 @pytest.mark.parametrize("kind", ["parquet", "feather", "arrow"])
 def test_frames_that_pandas_wrote_with_an_index(tmp_path, kind):
     """pandas writes the index as the last columns."""
@@ -190,9 +198,16 @@ def test_frames_that_pandas_wrote_with_an_index(tmp_path, kind):
     for note in (b"[]", b"1", b"{", b'{"index_columns": 3}', b'{"index_columns": [{"name": "k"}, [], "x"]}'):
         strange = whole.replace_schema_metadata({b"pandas": note})
         assert sf.Graph.from_table(edges, strange, node="id").features.to_dense()[0].tolist() == [1, 1]
-    note = b'{"index_columns": [{"name": "k", "start": 0, "stop": 2, "step": 1}]}'
-    with pytest.raises(ValueError, match="features: notes an index of 2 rows and has more"):
-        sf.Graph.from_table(edges, whole.replace_schema_metadata({b"pandas": note}))
+    # The note of an index without a column outlives a filter, and then is of other rows.
+    numbered = pyarrow.Table.from_pandas(features.set_axis(pandas.RangeIndex(4, name="k")).assign(id=[3, 0, 2, 1]))
+    filtered = source_of(numbered.take([1, 3]), tmp_path, kind)
+    with pytest.warns(UserWarning, match="2 names are not in"):
+        found = sf.Graph.from_table(edges, filtered, node="id")
+    assert found.features.to_dense().tolist() == [[1, 1], [3, 4], [0, 0], [0, 0]]
+    unnamed = pyarrow.table({"__null_dask_index__": [7, 8], "s": [0, 1], "t": [1, 2]})
+    note = {b"pandas": b'{"index_columns": ["__null_dask_index__"]}'}
+    found = sf.Graph.from_table(source_of(unnamed.replace_schema_metadata(note), tmp_path, kind))
+    assert found.edges().tolist() == [[0, 1], [1, 2]]
 
 
 @pytest.mark.parametrize(

@@ -139,8 +139,14 @@ def test_few_words_among_integers_are_said(write):
         ("ann,bob\nbob,eve\n", {"header": False}),
         ("from_id,to_id\nann,bob\nbob,eve\n", {}),
         ("id,source,target\n7,ann,bob\n8,bob,eve\n", {}),
-        ("kind,From,since,To\nk,ann,1,bob\nk,bob,2,eve\n", {}),
-        ("source,target,user\nann,bob,x\nbob,eve,y\n", {}),
+        ("kind,Source,since,Target\nk,ann,1,bob\nk,bob,2,eve\n", {}),
+        ("source,target,src,dst\nann,bob,x,y\nbob,eve,y,z\n", {}),
+        ("person_a,person_b,from,to\nann,bob,2001,2002\nbob,eve,2003,2004\n", {}),
+        ("user_id,movie,rating,source\nann,bob,1,web\nbob,eve,2,app\n", {}),
+        ("id,source,target\nbob,ann,1\neve,bob,2\n", {"source": "source", "target": "id"}),
+        ("id,source,target\n1,bob,ann\n2,eve,bob\n", {"source": "target"}),
+        ("id,source,target\n1,bob,ann\n2,eve,bob\n", {"source": "target", "target": "source"}),
+        ("ann,u,bob\nbob,v,eve\n", {"target": 2}),
     ],
 )
 def test_headers(table, content, options):
@@ -255,15 +261,22 @@ def test_features_and_labels_join_by_name(table):
     graph = table(PATH, None, "name,y\nann,2.0\nbob,\neve,0.0\n")
     assert graph.labels.tolist() == [2, -1, 0]
     assert graph.classes is None
+    assert table(PATH, None, "ann,1.0\nbob,2.0-beta\neve,1.0\n").classes == ("1.0", "2.0-beta")
 
 
-@pytest.mark.parametrize("header", ["label", "Class", "y"])
+@pytest.mark.parametrize("header", ["label", "Class", "category"])
 @pytest.mark.parametrize("words", [["b", "a", "b", "a"], ["1", "0", "1", "0"]])
-def test_labels_in_one_column_under_a_header(write, table, header, words):
+def test_labels_in_one_column_under_a_header(write, table, recwarn, header, words):
     graph = table("0,1\n1,2\n2,3\n", None, "\n".join([header, *words]))
     assert graph.labels.tolist() == [1, 0, 1, 0]
-    with pytest.warns(UserWarning, match=r"l.csv: has 5 rows, .* is 3, so that 1 row is of nodes without edges"):
-        sf.Graph.from_table(write("e.csv", "0,1\n1,2\n2,3\n"), None, write("l.csv", "\n".join(["x", *"baba"])))
+    edges = "0,1\n1,2\n2,3\n"
+    with pytest.warns(UserWarning, match=r"l.csv: has 5 rows, .* is 3, .* no edges; header=True if the first row, 'x'"):
+        sf.Graph.from_table(write("e.csv", edges), None, write("l.csv", "\n".join(["x", *"baba"])))
+    # Answers that are also names of columns.
+    assert table(edges, None, "y\nn\ny\nn\n").labels.tolist() == [1, 0, 1, 0]
+    recwarn.clear()
+    assert sf.Graph.from_table(write("e.csv", edges), np.eye(6)).num_nodes == 6
+    assert not recwarn.list
 
 
 def test_one_table_for_both(write, table):
@@ -327,8 +340,11 @@ def test_wrong_features(table, content, part):
         ("name,label\n", "holds no labels"),
         ("ann,9223372036854775808\n", "line 1: got '9223372036854775808', want one integer"),
         ("1\n2\n0\n", "labels.csv has rows without names"),
-        ("ann,0.13\nbob,2.71\neve,1.11\n", "line 1: got '0.13', want one integer, or one word"),
-        ("ann,1.0\nbob,\neve,1.5\n", "line 3: got '1.5', want one integer as in line 1"),
+        (
+            "ann,0.13\nbob,2.71\neve,1.11\n",
+            "line 1: got '0.13', want one integer, or one word per node, and",
+        ),
+        ("ann,1.0\nbob,\neve,1.5\n", "line 3: got '1.5', want one integer, or one word per node, and no real"),
     ],
 )
 def test_wrong_labels(table, content, part):

@@ -315,7 +315,9 @@ std::tuple<Tensor, Tensor, Tensor> noisy_gcn_backward(
     const bool wide = gradient.scalar_type() == torch::headeronly::ScalarType::Double;
     return (wide ? backward<double>
                  : backward<float>)(layer, {x_rowptr_t, x_col_t, x_values_t}, matrix(rowptr_t, col_t, values_t),
-                                    torch::stable::contiguous(gradient), output, weight_wanted, bias_wanted);
+                                    torch::stable::contiguous(gradient),
+                                    output ? Optional(torch::stable::contiguous(*output)) : std::nullopt, weight_wanted,
+                                    bias_wanted);
 }
 
 }  // namespace

@@ -276,6 +276,8 @@ def _reproduce(options: argparse.Namespace) -> int:
     has_page = options.page is not None and bool(records)
     if has_page:  # Last, since it may be that same file.
         write_page(options.page, records)
+    elif options.page is not None:
+        print(one_line(f"{PROGRAM}: no trial is finished, so that {options.page} is not written"), file=sys.stderr)
     _print_table(found if outcome is None else _rows_of(trials, found))
     page = f"; {options.page}" if has_page else ""
     print(one_line(f"tables in {options.out}: results.md, results.json{page}"))

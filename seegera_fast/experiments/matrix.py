@@ -28,8 +28,8 @@ from .worker import IN_USE, STOPPED, Conditions, Worker
 PAPER_DATA = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")
 # Seconds between two looks at the running trials.
 POLL_SECONDS = 0.2
-# Seconds until a trial whose checkpoint is in use is tried again.
-RETRY_SECONDS = 10.0
+# Seconds until a trial whose checkpoint is in use is tried again: twice as many each time, up to the second number.
+RETRY_SECONDS, MOST_RETRY_SECONDS = 10.0, 300.0
 # The longest time for measuring; of a budget it is a tenth at most.
 MEASURING_SECONDS = 600.0
 
@@ -161,6 +161,7 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
                 if budget < math.inf:
                     waiting = nearest_first(waiting, estimates)
             begin: dict[Trial, float] = {}
+            pauses: dict[Trial, float] = {}
             while running or (waiting and not over()):
                 now = time.monotonic()
                 ready = [trial for trial in waiting if begin.get(trial, now) <= now]
@@ -174,9 +175,15 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
                 ended = [trial for trial, worker in running.items() if worker.ended()]
                 for trial in ended:
                     # Removed only after its outcome was read, so that an exception in between still ends its process.
-                    if not _collect(outcome, trial, running[trial], conditions.folder, steps):
+                    code, message = running[trial].end()
+                    if code == IN_USE:
+                        if trial not in pauses:
+                            steps.note(f"{trial.name}: {message}; it is tried again until that has ended")
                         waiting.append(trial)
-                        begin[trial] = time.monotonic() + RETRY_SECONDS
+                        pauses[trial] = min(2 * pauses.get(trial, RETRY_SECONDS / 2), MOST_RETRY_SECONDS)
+                        begin[trial] = time.monotonic() + pauses[trial]
+                    else:
+                        _collect(outcome, trial, code, message, conditions.folder, steps)
                     del running[trial]
                 if not ended:
                     time.sleep(POLL_SECONDS)
@@ -253,9 +260,8 @@ def _note(outcome: Outcome, record: Record) -> None:
         outcome.failed.append(record.trial)
 
 
-def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, steps: Steps) -> bool:
-    """Notes in the outcome how a process ended; False: it could not begin, and is to be tried again."""
-    code, message = worker.end()
+def _collect(outcome: Outcome, trial: Trial, code: int, message: str, folder: Path, steps: Steps) -> None:
+    """Notes in the outcome how a process ended, by its exit status and its message."""
     if code == 0:
         record = _record(trial, folder)
         _note(outcome, record)
@@ -264,13 +270,10 @@ def _collect(outcome: Outcome, trial: Trial, worker: Worker, folder: Path, steps
     elif code == STOPPED:
         outcome.left.append(trial)
         line = "stopped; the next run goes on"
-    elif code == IN_USE:
-        line = f"{message}; it is tried again until that has ended"
     else:
         outcome.crashed[trial] = message or (f"ended by signal {-code}" if code < 0 else f"ended with status {code}")
         line = f"error: {outcome.crashed[trial]}"
     steps.note(f"{trial.name}: {line}")
-    return code != IN_USE
 
 
 def _line(record: Record) -> str:

@@ -230,7 +230,7 @@ def integers(name: str, value: Any, device: torch.device, below: int | None = No
     else:
         unmasked(name, value)
     try:
-        found = torch.as_tensor(value if isinstance(value, torch.Tensor) else _plain_array(value), device=device)
+        found = torch.as_tensor(_as_torch_takes_it(value), device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"{name}: got {type(value).__name__} that is no tensor of integers ({error})") from None
     if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
@@ -241,10 +241,16 @@ def integers(name: str, value: Any, device: torch.device, below: int | None = No
     return found
 
 
-def _plain_array(value: Any) -> np.ndarray:
-    """A copy that torch takes: in this processor's byte order, one row after the other, writable."""
-    found = np.array(value, order="C")
-    return found.astype(found.dtype.newbyteorder("="), copy=False)
+def _as_torch_takes_it(value: Any) -> Any:
+    """An array of a kind that torch refuses or warns of as one that it takes: other byte orders, backwards, read-only.
+
+    A data frame or a series becomes an array; other values are left to torch.
+    """
+    if not isinstance(value, np.ndarray) and not (hasattr(value, "to_numpy") and hasattr(value, "__array__")):
+        return value
+    found = np.asarray(value)
+    found = found.astype(found.dtype.newbyteorder("="), copy=False)
+    return found if found.flags.writeable and min(found.strides, default=0) >= 0 else found.copy()
 
 
 def in_range(name: str, numbers: torch.Tensor, below: int) -> None:

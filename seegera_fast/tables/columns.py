@@ -18,6 +18,8 @@ from ..support.hints import short
 ROWS = 2**20
 # The first bytes of files of columns, and their kinds.
 PARQUET, ARROW, FEATHER_1 = b"PAR1", b"ARROW1", b"FEA1"
+# The index that Dask gives a data frame whose user gave it none.
+DASK = "__null_dask_index__"
 SUFFIXES = {".parquet": "Parquet", ".feather": "Feather", ".arrow": "Arrow", ".ipc": "Arrow"}
 
 
@@ -120,37 +122,43 @@ def open_columns(path: Path, want: str) -> ColumnTable:
             import pyarrow.parquet
 
             file = pyarrow.parquet.ParquetFile(path)
-            (header, ranges), rows = _header(file.schema_arrow), file.metadata.num_rows
+            rows = file.metadata.num_rows
+            header, ranges = _header(file.schema_arrow, lambda: rows)
         else:
             with pyarrow.ipc.open_file(pyarrow.memory_map(str(path))) as reader:
-                header, ranges = _header(reader.schema)
+                batches = range(reader.num_record_batches)
+                header, ranges = _header(
+                    reader.schema, lambda: sum(reader.get_batch(number).num_rows for number in batches)
+                )
 
     def read(places: list[int]) -> Iterator[list[np.ndarray]]:
         wanted, row = [header[place] for place in places], 0
         with _named(path, kind):
             stored = [name for name in wanted if name not in ranges]
             for batch in (_parquet if kind == "Parquet" else _arrow)(path, stored):
+                last = row + batch.num_rows
                 yield [
-                    _numbers(path, ranges[name], row, batch.num_rows)
-                    if name in ranges
-                    else _numpy(batch.column(stored.index(name)))
+                    np.array(ranges[name][row:last]) if name in ranges else _numpy(batch.column(stored.index(name)))
                     for name in wanted
                 ]
-                row += batch.num_rows
+                row = last
 
     return ColumnTable(path, header, read, want, size=rows)
 
 
-def _header(schema: Any) -> tuple[list[str], dict[str, range]]:
+def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, range]]:
     """The names of the columns, in the order of the data frame that pandas wrote: its index is first, if it has a name.
 
     pandas writes the index as the last columns, and notes which these are. An index of numbers at equal distances is
-    only in the note.
+    only in the note, which outlives the rows that a filter takes away.
+
+    Args:
+        rows: returns the number of rows.
 
     Returns:
         All names, and the numbers of those that are no column of the file.
     """
-    names = [str(name) for name in schema.names if not str(name).startswith("__index_level_")]
+    names = [str(name) for name in schema.names if str(name) != DASK and not str(name).startswith("__index_level_")]
     try:
         noted = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
         ranges = {
@@ -158,6 +166,7 @@ def _header(schema: Any) -> tuple[list[str], dict[str, range]]:
             for level in noted
             if isinstance(level, dict) and isinstance(level["name"], str) and level["name"] not in names
         }
+        ranges = {name: numbers for name, numbers in ranges.items() if len(numbers) == rows()}
         index = [*ranges, *(level for level in noted if isinstance(level, str) and level in names)]
     except (KeyError, TypeError, ValueError):  # written by something else, or with another note of this name
         index, ranges = [], {}
@@ -197,14 +206,6 @@ def _arrow(path: Path, names: list[str]) -> Iterator[Any]:
             batch = reader.get_batch(number)
             batch.validate(full=True)
             yield batch.select(names)
-
-
-def _numbers(path: str | Path, index: range, row: int, count: int) -> np.ndarray:
-    """The index of some rows, of which a file or a table has only the first number and the distance."""
-    found = np.array(index[row : row + count])
-    if len(found) != count:
-        raise ValueError(f"{path}: notes an index of {len(index)} rows and has more")
-    return found
 
 
 def _numpy(column: Any) -> np.ndarray:
@@ -263,12 +264,11 @@ def table_of(name: str, value: Any, want: str) -> ColumnTable:
     if hasattr(value, "collect_schema") and not hasattr(value, "to_numpy"):  # a lazy frame of polars
         raise TypeError(f"{name}: got {shown(value)}, want a data frame: call its collect()")
     if hasattr(value, "column_names") and hasattr(value, "to_batches"):  # pyarrow
-        header, ranges = _header(value.schema)
+        header, ranges = _header(value.schema, lambda: value.num_rows)
 
         def column(place: int) -> np.ndarray:
-            if header[place] in ranges:
-                return _numbers(name, ranges[header[place]], 0, value.num_rows)
-            return value.column(header[place]).to_numpy()
+            index = ranges.get(header[place])
+            return value.column(header[place]).to_numpy() if index is None else np.array(index)
 
         return _of_columns(name, header, column, want)
     if (hasattr(value, "columns") and hasattr(value, "dtypes")) or _has_named_index(value):

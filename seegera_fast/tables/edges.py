@@ -23,13 +23,17 @@ NAMED_EDGE = "the names of two nodes (words or integers) and optionally a weight
 WEIGHT = "weight"
 # So many edges are taken from a file at once.
 EDGES = 2**21
+# Names of the ends, in any case, which no other columns have. Wherever they are in a table, they are its ends.
+CLEAR_ENDS = [
+    *(("source", "target"), ("src", "dst"), ("source_id", "target_id"), ("src_id", "dst_id"), ("from_id", "to_id")),
+    *(("from_node", "to_node"), ("source_node", "target_node"), ("src_node", "dst_node"), ("fromnodeid", "tonodeid")),
+    *(("source_name", "target_name"), ("from_name", "to_name"), ("node_1", "node_2"), ("node_a", "node_b")),
+]
 # First fields of a line, in any case, by which it is taken for names of columns.
 ENDS = {
-    *("source", "target", "src", "dst", "dest", "destination", "from", "to", "head", "tail", "u", "v", "i", "j"),
-    *("node1", "node2", "node_1", "node_2", "id1", "id2", "id_1", "id_2", "fromnodeid", "tonodeid", "from_node"),
-    *("to_node", "source_id", "target_id", "citing", "cited", "user", "item", "follower", "followee"),
-    *("from_id", "to_id", "src_id", "dst_id", "user_id", "item_id", "from_name", "to_name", "source_name"),
-    *("target_name", "source_node", "target_node", "src_node", "dst_node", "node_a", "node_b", "nodea", "nodeb"),
+    *(name for pair in CLEAR_ENDS for name in pair),
+    *("dest", "destination", "from", "to", "head", "tail", "u", "v", "i", "j", "node1", "node2", "nodea", "nodeb"),
+    *("id1", "id2", "id_1", "id_2", "citing", "cited", "user", "item", "user_id", "item_id", "follower", "followee"),
 }
 
 
@@ -99,6 +103,10 @@ class _Places:
         if given and not self.header:
             raise ValueError(f"{table.path}: got the column {short(given[0])} of a table without a header")
         usual = _usual_ends(first) if self.header else (0, 1)
+        if usual != (0, 1):
+            # The end that is not stated is another column than the one that is.
+            stated = [place_of(table, first, name, columns[name], -1) for name in ("source", "target")]
+            usual = tuple(next((k for k in (at, *usual) if k not in stated), at) for at in usual)
         self.ends = [
             place_of(table, first, name, columns[name], usual[k]) for k, name in enumerate(("source", "target"))
         ]
@@ -135,16 +143,16 @@ def place_of(table: Any, first: list[str], argument: str, column: Any, default: 
 
 
 def _usual_ends(header: list[str]) -> tuple[int, int]:
-    """The places of the ends: the first two, unless exactly two columns have usual names."""
-    known = [place for place, name in enumerate(header) if name.lower() in ENDS]
-    return (known[0], known[1]) if len(known) == 2 else (0, 1)
+    """The places of the ends: the first two, unless just one pair of columns has names that only ends have."""
+    known = [name.lower() for name in header]
+    pairs = [(known.index(first), known.index(second)) for first, second in CLEAR_ENDS if {first, second} <= {*known}]
+    return pairs[0] if len(pairs) == 1 and not {known[0], known[1]} <= ENDS else (0, 1)
 
 
 def _is_header(first: list[str], second: list[str] | None) -> bool:
     if any(map(is_number, first)) or len(set(first)) < len(first) or "" in first:
         return False
-    usual = [field.lower() in ENDS for field in first]
-    if all(usual[:2]) or sum(usual) == 2:
+    if {field.lower() for field in first[:2]} <= ENDS or _usual_ends(first) != (0, 1):
         return True
     # Two words above two numbers may also be an edge.
     return second is not None and any(map(is_number, second[2:]))

@@ -287,10 +287,10 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: B
                 f"{edges.table.path}: the smallest node is {lowest}, so that the nodes before it have no edges: node i "
                 f"is row i of {rows.path}, from 0 on"
             )
-        elif highest + 1 < nodes and not stated:
+        elif highest + 2 == nodes and isinstance(rows.table, TextFile) and rows.values.dtype == object and not stated:
             warn_outside(
-                f"{rows.path}: has {nodes} rows, and the highest node of {edges.table.path} is {highest}, so that "
-                f"{counted(nodes - highest - 1, 'row')} of nodes without edges"
+                f"{rows.path}: has {nodes} rows, and the highest node of {edges.table.path} is {highest}, so that the "
+                f"last one has no edges; header=True if the first row, {short(rows.table.first[0])}, is a name"
             )
     adjacency, times, sides = build(edges, number, nodes)
     return Parts(adjacency, _values(features), _values(labels), _places(features, labels), None, times, sides=sides)

@@ -26,7 +26,7 @@ OTHERS = {
     **{bytes([128, version]): "is a pickle, which is not read" for version in range(2, 6)},
 }
 # The first line of a matrix as text, whose second line holds its size and would be taken for an edge.
-MATRIX_MARKET = "%%MatrixMarket"
+MATRIX_MARKET = "%%matrixmarket"
 AS_NPZ = ".npz of SciPy: scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(scipy.io.mmread(...)))"
 # Byte order marks; that of UTF-32 begins as that of UTF-16 does.
 MARKS = {
@@ -68,7 +68,7 @@ def texts(
             text = _decoded(path, line, content, comments, want)
             if line == 1:
                 text = text.removeprefix(MARK)
-                if text.startswith(MATRIX_MARKET):
+                if text[: len(MATRIX_MARKET)].lower() == MATRIX_MARKET:
                     raise ValueError(f"{path}: is a matrix in the format Matrix Market, want {want}, or {AS_NPZ}")
             _refuse_control(path, line, content, text, want)
             yield line, text

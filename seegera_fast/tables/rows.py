@@ -21,7 +21,11 @@ FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one 
 # First fields of a line, in any case, by which it is taken for names of columns.
 NODES = {"node", "id", "name", "node_id", "nodeid", "user", "item", "key", "source", "page", "paper", "title", ""}
 CLASSES = {"label", "class", "labels", "y", "category", "group", "target", "type"}
-WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
+# Of a single column: the names that are hardly labels themselves.
+CLEAR_CLASSES = {"label", "class", "labels", "category"}
+WHOLE = re.compile(r"[+-]?[0-9]+")
+# An integer as a table writes it where others are missing.
+DECIMAL = re.compile(r"([+-]?[0-9]+)\.0*")
 
 
 @dataclass
@@ -206,7 +210,7 @@ def _is_header(first: list[str], second: list[str] | None) -> bool:
 
 def _has_usual_names(first: list[str]) -> bool:
     if len(first) == 1:
-        return first[0].lower() in CLASSES
+        return first[0].lower() in CLEAR_CLASSES
     return first[0].lower() in NODES or first[1].lower() in CLASSES
 
 
@@ -214,6 +218,12 @@ def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> 
     """Labels of a column: int64, or words as objects, "" where unknown."""
     want = f"{LABELS} per node"
     out, kind, first = [], None, 0
+    words = [value for value in values if isinstance(value, str) and value and not is_missing(value)]
+    if all(WHOLE.fullmatch(word) or DECIMAL.fullmatch(word) for word in words):
+        values = [_without_point(value) for value in values]
+    elif all(map(is_number, words)):
+        word = next(word for word in words if not WHOLE.fullmatch(word) and not DECIMAL.fullmatch(word))
+        raise table.wrong(lines[values.index(word)], [word], f"{want}, and no real numbers")
     for value, line in zip(values, lines, strict=True):
         if is_missing(value) or (value == "" and empty):
             out.append(None)
@@ -228,8 +238,6 @@ def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> 
             wanted = "one integer" if kind is int else "one word"
             raise table.wrong(line, [str(value)], f"{wanted} as in {table.place(first).rpartition(', ')[2]}")
         out.append(value if whole is None else whole)
-    if kind is str and all(value is None or is_number(value) for value in out):
-        raise table.wrong(first, [next(value for value in out if value is not None)], want)
     if kind is str:
         return np.array(["" if value is None else value for value in out], object)
     try:
@@ -239,12 +247,16 @@ def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> 
         raise table.wrong(line, [str(out[lines.index(line)])], f"{want}, in 64 bits") from None
 
 
+def _without_point(value: Any) -> Any:
+    found = DECIMAL.fullmatch(value) if isinstance(value, str) else None
+    return found[1] if found else value
+
+
 def _whole(value: Any) -> int | None:
     """The integer that a label is; None: it is none."""
     if isinstance(value, str):
-        # Python refuses to convert very many digits. A table writes 1 as 1.0 where other labels are missing.
-        found = WHOLE.fullmatch(value) if len(value) < 100 else None
-        return int(found[1]) if found else None
+        # Python refuses to convert very many digits.
+        return int(value) if WHOLE.fullmatch(value) and len(value) < 100 else None
     if isinstance(value, (bool, int, np.integer, np.bool_)):
         return int(value)
     return (
