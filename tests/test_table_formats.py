@@ -195,7 +195,17 @@ def test_frames_that_pandas_wrote_with_an_index(tmp_path, kind):
         assert want.nodes.tolist() == [0, 1, 2, 3, 4, 6]
         same(sf.Graph.from_table(source(edges, "e"), source(every_second, "r")), want)
     whole = pyarrow.Table.from_pandas(features)
-    for note in (b"[]", b"1", b"{", b'{"index_columns": 3}', b'{"index_columns": [{"name": "k"}, [], "x"]}'):
+    far = b'{"index_columns": [{"name": "k", "start": 0, "stop": 1' + b"0" * 30 + b', "step": 1}]}'
+    for note in (
+        far,
+        b"[" * 10**5,
+        b"\xff",
+        b"[]",
+        b"1",
+        b"{",
+        b'{"index_columns": 3}',
+        b'{"index_columns": [{"name": "k"}, [], "x"]}',
+    ):
         strange = whole.replace_schema_metadata({b"pandas": note})
         assert sf.Graph.from_table(edges, strange, node="id").features.to_dense()[0].tolist() == [1, 1]
     # The note of an index without a column outlives a filter, and then is of other rows.

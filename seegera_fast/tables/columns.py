@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 
 from ..support.arguments import array, shown
 from ..support.hints import short
+from ..support.json_fields import parse
 
 # So many rows of a file are read at once.
 ROWS = 2**20
@@ -160,7 +160,7 @@ def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, 
     """
     names = [str(name) for name in schema.names if str(name) != DASK and not str(name).startswith("__index_level_")]
     try:
-        noted = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+        noted = parse((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
         ranges = {
             level["name"]: range(level["start"], level["stop"], level["step"])
             for level in noted
@@ -168,7 +168,12 @@ def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, 
         }
         ranges = {name: numbers for name, numbers in ranges.items() if len(numbers) == rows()}
         index = [*ranges, *(level for level in noted if isinstance(level, str) and level in names)]
-    except (KeyError, TypeError, ValueError):  # written by something else, or with another note of this name
+    except (
+        KeyError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ):  # written by something else, or with another note of this name
         index, ranges = [], {}
     return [*index, *(name for name in names if name not in index)], ranges
 
