@@ -14,7 +14,7 @@ from contract import columns, converted, refuse, tensor_refusals
 from tolerances import assert_close, assert_same_bits, relative_error
 
 from seegera_fast import Graph, SparseMatrix, ops, precision, use_backend
-from seegera_fast.backends import interpreted
+from seegera_fast.backends import NAMED, interpreted
 
 
 def links(name="random", d=5, *, samples=2, pos_weight=1.0, self_loops=True, negatives="all", mean=False, scale=0.6):
@@ -640,15 +640,15 @@ def test_memory_of_hubs_is_linear_in_the_nodes(column, kernels):
     assert 2 * 200 * math.ceil(matrix.nnz / 64) <= made.largest <= 8 * matrix.nnz < 2e5
 
 
-@pytest.mark.parametrize("column", columns("link_likelihood"))
-def test_an_infinite_row_that_counts_nothing(column):
+@pytest.mark.parametrize("backend", [name for name in ("cpu", "reference") if NAMED[name].missing is None])
+def test_an_infinite_row_that_counts_nothing(backend):
     """Of a node that has no pairs, its numbers are not multiplied with a weight of 0."""
     graph = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=9)
     z = torch.linspace(-1, 1, 9 * 3).reshape(9, 1, 3)
     z[8] = torch.inf
-    z = z.to(column.device).requires_grad_()
-    adjacency, apart = graph.to(column.device).adjacency, 0
-    with use_backend(column.backend):
+    z.requires_grad_()
+    adjacency, apart = graph.adjacency, 0
+    with use_backend(backend):
         for seed in range(8):
             value = ops.link_likelihood(z, adjacency, negatives=2, seed=seed, self_loops=False)
             if value.isfinite().all():

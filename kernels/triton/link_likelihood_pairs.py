@@ -76,17 +76,15 @@ def sum_pairs(
             off = tl.where(drawn, number_of(drawn_weight, dtype), 0.0)
         else:
             off = tl.where(link, -1.0, 0.0).to(dtype)
-        # The numbers of a pair that does not count may be infinite.
-        counts = inside & ((on != 0.0) | (off != 0.0))
         theirs = tl.load(
             z + other[:, :, None] * row_stride + column[None, None, :],
-            mask=counts[:, :, None] & (column < width)[None, None, :],
+            mask=inside[:, :, None] & (column < width)[None, None, :],
             other=0.0,
         ).to(dtype)
         scores = tl.sum(ours[:, None, :] * theirs, axis=2)
         for step in range(1, tiles):
             further = (tile + step) % tiles * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-            mask = counts[:, :, None] & (further < width)[None, None, :]
+            mask = inside[:, :, None] & (further < width)[None, None, :]
             here = tl.load(z + row[:, None, None] * row_stride + further[None, None, :], mask=mask, other=0.0)
             there = tl.load(z + other[:, :, None] * row_stride + further[None, None, :], mask=mask, other=0.0)
             scores += tl.sum(here.to(dtype) * there.to(dtype), axis=2)
@@ -94,8 +92,8 @@ def sum_pairs(
         scores = finite(scores)
         term_off, slope_off = softplus_sigmoid(scores)
         term_on, slope_on = softplus_sigmoid(-scores)
-        value -= tl.sum(tl.where(counts, on * term_on + off * term_off, 0.0).to(tl.float64), axis=1)
-        slopes = tl.where(counts, on * slope_on - off * slope_off, 0.0)
+        value -= tl.sum(tl.where(inside, on * term_on + off * term_off, 0.0).to(tl.float64), axis=1)
+        slopes = tl.where(inside, on * slope_on - off * slope_off, 0.0)
         total += tl.sum(slopes[:, :, None] * theirs, axis=1)
     return value, total
 
