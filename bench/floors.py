@@ -62,11 +62,6 @@ def rate_calls(
     }
 
 
-def measure_rates(dtype: torch.dtype = torch.float32) -> Rates:
-    """Measures both rates, each as the best of some runs."""
-    return Rates(**{name: amount / best_seconds(call) for name, (amount, call) in rate_calls(dtype).items()})
-
-
 def product(rows: float, inner: float, cols: float, *, with_gradients: bool = True, size: int = 4) -> Work:
     """``[rows, inner] @ [inner, cols]``. The gradients of the two factors are two more products."""
     times = 3 if with_gradients else 1

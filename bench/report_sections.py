@@ -15,7 +15,7 @@ from bench_top_links import chunks_of_scores
 from operations import csr
 from report_precision import has_amx, precisions
 from reporter import Record
-from steps import STEPS, Step, check_same_numbers, configuration, load, medians, peak_of, random_graph
+from steps import STEPS, Step, bests, check_same_numbers, configuration, load, medians, peak_of, random_graph
 
 import seegera_fast as sf
 
@@ -24,6 +24,8 @@ import seegera_fast as sf
 os.environ.setdefault("KMP_BLOCKTIME", "1")
 
 GIB = 2**30
+# Rounds of the steps, by name, where they are more than one.
+ROUNDS = {"cora": 7, "cora sampled": 7, "cora J=K=5": 3}
 
 
 class Bars(NamedTuple):
@@ -38,6 +40,19 @@ def limits(bar: float | Bars | None) -> tuple[float, ...]:
     if isinstance(bar, Bars):
         return bar.amx if has_amx() else (bar.others,)
     return () if bar is None else (bar,)
+
+
+def with_rates(
+    timed: Callable[..., dict[str, float]], calls: dict[str, Callable[[], object]], rounds: int
+) -> tuple[dict[str, float], floors.Rates]:
+    """The seconds of some calls, and the rates of the machine, measured in turn with them and in the same way.
+
+    Args:
+        timed: ``medians`` or ``bests``.
+    """
+    measured = floors.rate_calls()
+    seconds = timed(calls | {kind: call for kind, (_, call) in measured.items()}, rounds)
+    return seconds, floors.Rates(**{kind: amount / seconds.pop(kind) for kind, (amount, _) in measured.items()})
 
 
 def show_rates(record: Record, name: str, rates: floors.Rates) -> None:
@@ -55,11 +70,7 @@ def step(record: Record, name: str, bars: dict[str, float | Bars]) -> None:
     if kinds == ["dense"] and "sampled" in name:
         # The dense contender has no sampled negatives.
         calls["dense"] = Step("dense", graph, configuration(dataset))
-    # The rates are measured in turn with the contenders, and as medians like them.
-    measured = floors.rate_calls()
-    rounds = 3 if dataset == "cora" else 1
-    seconds = medians(calls | {kind: call for kind, (_, call) in measured.items()}, rounds)
-    rates = floors.Rates(**{kind: amount / seconds.pop(kind) for kind, (amount, _) in measured.items()})
+    seconds, rates = with_rates(medians, calls, rounds=ROUNDS.get(name, 1))
     parts = {part: rates.seconds(work) for part, work in floors.step(graph, config).items()}
     floor, work = sum(parts.values()), f"step, {name}"
     for kind, value in seconds.items():
@@ -123,16 +134,14 @@ def link_likelihood(record: Record) -> None:
 
 
 def against_floor(record: Record, name: str, call: Callable[[], object], work: floors.Work, *bars: float) -> None:
-    """The best time of some calls, over the floor at the best rates measured before and after them."""
-    rates = [floors.measure_rates()]
-    seconds = floors.best_seconds(call)
-    rates.append(floors.measure_rates())
-    best = floors.Rates(max(r.product for r in rates), max(r.copy for r in rates))
-    record.row(name, "s, seegera_fast", seconds)
-    record.row(name, "s, floor", best.seconds(work))
+    """The best time of some calls, over the floor at the best rates of as many rounds."""
+    seconds, rates = with_rates(bests, {"seegera_fast": call}, rounds=10)
+    floor = rates.seconds(work)
+    record.row(name, "s, seegera_fast", seconds["seegera_fast"])
+    record.row(name, "s, floor", floor)
     for bar in bars:
-        record.at_most(name, "times its floor", seconds / best.seconds(work), bar)
-    show_rates(record, name, best)
+        record.at_most(name, "times its floor", seconds["seegera_fast"] / floor, bar)
+    show_rates(record, name, rates)
 
 
 def top_links(record: Record) -> None:
@@ -142,9 +151,7 @@ def top_links(record: Record) -> None:
         "seegera_fast": lambda: sf.ops.top_links(z, adjacency, k),
         "chunks of torch.mm and torch.topk": lambda: chunks_of_scores(z, adjacency, k),
     }
-    measured = floors.rate_calls()
-    seconds = medians(calls | {kind: call for kind, (_, call) in measured.items()}, rounds=3)
-    rates = floors.Rates(**{kind: amount / seconds.pop(kind) for kind, (amount, _) in measured.items()})
+    seconds, rates = with_rates(medians, calls, rounds=3)
     name, floor = f"top_links, {nodes:,} nodes, d = {dim}, k = {k}", rates.seconds(floors.top_links(nodes, dim, k))
     for kind, value in seconds.items():
         record.row(name, f"s, {kind}", value)

@@ -104,10 +104,10 @@ def check_same_numbers(graph: sf.Graph, config: sf.SeeGeraConfig) -> None:
             raise RuntimeError(f"{kind.__name__} and seegera_fast differ: {worst} by {errors[worst]:.1e}")
 
 
-def medians(
-    calls: dict[str, Callable[[], object]], rounds: int = 5, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, float]:
-    """Median seconds of each call, taken in turn (A B A B), after one round that is not counted."""
+def in_turn(
+    calls: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Seconds of each call in some rounds, taken in turn (A B A B), after one round that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds + 1):
         for name, call in calls.items():
@@ -115,7 +115,19 @@ def medians(
             call()
             if turn:
                 times[name].append(clock() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
+
+
+def medians(
+    calls: dict[str, Callable[[], object]], rounds: int = 5, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """Median seconds of each call; see :func:`in_turn`."""
+    return {name: statistics.median(values) for name, values in in_turn(calls, rounds, clock).items()}
+
+
+def bests(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The shortest seconds of each call; see :func:`in_turn`."""
+    return {name: min(values) for name, values in in_turn(calls, rounds).items()}
 
 
 def peak_of(code: str, timeout: float = 900) -> dict[str, float]:

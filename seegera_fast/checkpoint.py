@@ -107,6 +107,8 @@ def fingerprint(graph: Graph) -> dict[str, Any]:
         parts["weights"] = (graph.weights,)
     if graph.labels is not None:
         parts["labels"] = (graph.labels,)
+    if graph.sides is not None:
+        parts["sides"] = (torch.from_numpy(graph.sides),)
     for name, mask in graph.masks.items():
         parts[f"mask {name}"] = (mask,)
     return {

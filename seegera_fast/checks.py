@@ -106,6 +106,13 @@ def draws(name: str, value: Any) -> int:
     return whole(name, value, least=1, most=MOST_DRAWS)
 
 
+def drawn(name: str, value: Any) -> None:
+    """Checks for a tensor ``[n, S, d]`` with no more draws than the numbers of a seed tell apart."""
+    tensor(name, value, ndim=3)
+    if value.shape[1] > MOST_DRAWS:
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, want at most {MOST_DRAWS} draws")
+
+
 def seed(value: Any, device: torch.device | None) -> int | torch.Tensor | SlotSeed:
     """Checks for a 64-bit int, the seed of a slot, or an int64 tensor of one element on the device (None: any)."""
     if isinstance(value, SlotSeed):

@@ -15,6 +15,7 @@ import scipy.sparse
 import torch
 
 from .support.arguments import constant, dense, on_device, unmasked
+from .support.frames import is_frame, matrix_of_frame
 from .support.hints import quoted
 
 INTEGER_KINDS = "iu"
@@ -39,11 +40,14 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
         return _coo_of_tensor(matrix, name)
     if isinstance(matrix, OwnCoo):
         return matrix
+    if is_frame(matrix):
+        matrix = matrix_of_frame(name, matrix)
     if scipy.sparse.issparse(matrix):
         return _coo_of_scipy(matrix, name)
     if not isinstance(matrix, (np.ndarray, list, tuple)):
         raise TypeError(
-            f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array or a torch tensor"
+            f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array, a torch tensor "
+            "or a data frame"
         )
     unmasked(name, matrix)
     try:

@@ -29,10 +29,10 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
     """An undirected graph without self-loops, with features of its nodes.
 
     Args:
-        adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse. The weights of duplicate entries are
-            added up, as in SciPy and torch. Self-loops are dropped. A matrix that is not symmetric is made symmetric,
-            with a warning: an edge in either direction counts, with the larger of its two weights. All arrays are
-            copied.
+        adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse, or a data frame of pandas, polars or
+            pyarrow, by the order of its rows and columns. The weights of duplicate entries are added up, as in SciPy
+            and torch. Self-loops are dropped. A matrix that is not symmetric is made symmetric, with a warning: an edge
+            in either direction counts, with the larger of its two weights. All arrays are copied.
         features: ``n x l``, the same kinds of matrix. None: the identity (``l = n``).
         labels: class of each node: integers ``[n]`` (negative or NaN: unknown), words (None, NaN or "": unknown), or a
             row of scores or a one-hot row per node (zeros: unknown). Words become numbers in their sorted order, and
@@ -44,7 +44,8 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         name: name of the graph in messages and files.
         nodes: names of the nodes: ``n`` different integers, or ``n`` different strings, of which none is empty. None:
             they have no names.
-        feature_names: names of the features: ``l`` different strings. None: they have no names.
+        feature_names: names of the features: ``l`` different strings. None: those of the columns of a data frame;
+            else they have no names.
         dtype: torch.float32 or torch.float64.
 
     Attributes:
@@ -134,7 +135,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         self.features = feature_matrix
         self.labels, self.classes = class_labels(labels, num_nodes)
         self.nodes = node_names(nodes, num_nodes)
-        self.feature_names = names_of_features(feature_names, feature_matrix.shape[1])
+        self.feature_names = names_of_features(feature_names, features, feature_matrix.shape[1])
         self.edge_times: torch.Tensor | None = None
         self.sides: np.ndarray | None = None
         self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
@@ -382,7 +383,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
 
     @lasting
     def with_features(self, features: Any, feature_names: Any = None) -> Graph:
-        """The same nodes and edges with other features ``n x l``, and their names."""
+        """The same nodes and edges with other features ``n x l``, and their names, as a new Graph takes them."""
         matrix = SparseMatrix.from_any(features, name="features", dtype=self.dtype).to(device=self.device)
         if matrix.shape[0] != self.num_nodes:
             raise ValueError(f"features: got {matrix.shape[0]} rows, want one per node: {self.num_nodes}")
@@ -390,7 +391,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
             raise ValueError("features: got no columns, want at least one feature")
         graph = self._copy()
         graph.features = matrix
-        graph.feature_names = names_of_features(feature_names, matrix.shape[1])
+        graph.feature_names = names_of_features(feature_names, features, matrix.shape[1])
         return graph
 
     @lasting

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .support.arguments import array, is_integer, shown
+from .support.frames import column_names, is_frame
 
 UNKNOWN = -1
 # So many names are in memory once more while their digest is computed.
@@ -93,13 +94,18 @@ def names_digest(names: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-def feature_names(names: Any, num_features: int) -> np.ndarray | None:
+def feature_names(names: Any, features: Any, num_features: int) -> np.ndarray | None:
     """The names of the features: strings ``[l]`` as objects.
+
+    Args:
+        names: None: those of the columns of ``features``, if that is a data frame whose columns have names.
 
     Raises:
         TypeError: the names are not all strings.
         ValueError: not one name per feature, or two features of the same name.
     """
+    if names is None and is_frame(features):
+        names = column_names(features)
     if names is None:
         return None
     if isinstance(names, str):

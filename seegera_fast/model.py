@@ -96,6 +96,7 @@ class SeeGera(Prediction, nn.Module):
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         config = replace(config or SeeGeraConfig(), **options)
         self._begin(model_file.header_of(config, seed, graph))
+        self._lease = Lease()
         check_targets(self.config, graph)
         self._graph = graph
         # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
@@ -118,7 +119,6 @@ class SeeGera(Prediction, nn.Module):
             setattr(self, entry.name, getattr(header, entry.name))
         self._graph: Graph | None = None
         self._steps = 0
-        self._lease = Lease()
 
     def _build(self, start: torch.Generator | None) -> None:
         """Makes the layers. Without a generator, their weights have no values yet."""
@@ -441,6 +441,7 @@ class SeeGera(Prediction, nn.Module):
         except ValueError as error:
             raise ValueError(f"path: {error}, want a file of SeeGera.save") from error
         model.load_state_dict(weights, assign=True)
+        model._lease = Lease()
         model.to(device if graph is None else graph.device)
         if graph is not None:
             try:

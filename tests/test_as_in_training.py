@@ -41,6 +41,20 @@ def test_tables_are_read_as_in_training(run, tmp_path):
     assert "source: got 'a'" in run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:])[2]
 
 
+def test_columns_whose_names_are_numbers(run, tmp_path):
+    """A name of digits stands in quotes, since it would be the number of a column."""
+    (tmp_path / "e.csv").write_text("2020,1,0\n" + "".join(f"{k},n{k},n{(k + 1) % 9}\n" for k in range(1, 9)))
+    given = ["--source", '"1"', "--target", '"0"', "--weight", '"2020"']
+    files = ["--edges", "e.csv"]
+    assert run("train", *files, *given, "--task", "embed", "--epochs", 1, "--out", "out", *SMALL)[0] == 0
+    tables = json.loads((tmp_path / "out" / "results.json").read_text())["data"]["tables"]
+    assert tables == {"source": "1", "target": "0", "weight": "2020"}
+    status, _, err = run("embed", "out/model.safetensors", *files, "--out", "e.npy")
+    assert status == 0
+    assert """--source '"1"' --target '"0"' --weight '"2020"'\n""" in err
+    assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
+
+
 @pytest.mark.parametrize(
     ("tables", "message"),
     [

@@ -30,6 +30,8 @@ BAD_OPTIONS = [
     (["train", "--data", "digits", "--preset", "pubmeed"], ["preset", "'pubmeed'", "the nearest: pubmed"]),
     (["train", "--data", "digits", "--split", "papr"], ["--split", "'papr'", "the nearest: paper"]),
     (["train", "--data", "digits", "--split", "0.6,0.6"], ["valid", "0.6", "below 1"]),
+    (["train", "--data", "digits", "--task", "embed", "--split", "paper"], ["--split", "'embed'", "nothing out"]),
+    (["train", "--data", "digits", "--task", "embed", "--split", "0.1,0.1"], ["--split", "'embed'", "nothing out"]),
     (["train", "--data", "digits", "--seed", "-1"], ["--seed", "'-1'", "from 0"]),
     (["train", "--data", "digits", "--epochs", "many"], ["--epochs", "'many'"]),
     (["train", "--data", "digits", "--checkpoint-every", "0"], ["--checkpoint-every", "'0'", "1 or more"]),

@@ -143,6 +143,19 @@ def test_features_are_normalised_wherever_they_are_read(data):
     assert not np.array_equal(estimator().fit_transform(adjacency, features), fitted.embedding_)
 
 
+def test_data_frames(data):
+    pandas = pytest.importorskip("pandas")
+    adjacency, features, _ = data
+    table = pandas.DataFrame(np.asarray(sf.Graph(adjacency, features).features.to_dense())).add_prefix("f")
+    want = estimator().fit(adjacency, features)
+    square = pandas.DataFrame(sf.Graph(adjacency).adjacency.to_scipy().toarray())
+    fitted = estimator().fit(square, features=table)
+    assert np.array_equal(fitted.embedding_, want.embedding_)
+    assert np.array_equal(fitted.transform(square, table), want.transform(adjacency, features))
+    with pytest.raises(ValueError, match="graph: feature 0 is 'f1', want 'f0'"):
+        fitted.transform(square, table[["f1", "f0", *table.columns[2:]]])
+
+
 def test_names_of_columns(data):
     pandas = pytest.importorskip("pandas")
     adjacency, features, _ = data

@@ -35,6 +35,50 @@ def test_every_kind_of_features(writer, quiet):
     assert_same_bits(graph.features.to_dense(), torch.tensor(DENSE).float())
 
 
+FRAMES = {
+    "pandas": lambda columns: pytest.importorskip("pandas").DataFrame(columns, index=list("xyz")),
+    "pandas with a named index": lambda columns: (
+        pytest.importorskip("pandas").DataFrame(columns, index=[7, 8, 9]).rename_axis("id")
+    ),
+    "pandas, nullable": lambda columns: pytest.importorskip("pandas").DataFrame(columns).convert_dtypes(),
+    "pandas, sparse": lambda columns: (
+        pytest.importorskip("pandas")
+        .DataFrame({name: np.array(column, float) for name, column in columns.items()})
+        .astype(pytest.importorskip("pandas").SparseDtype(float, 0))
+    ),
+    "polars": lambda columns: pytest.importorskip("polars").DataFrame(columns),
+    "pyarrow": lambda columns: pytest.importorskip("pyarrow").table(columns),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_every_kind_of_data_frame(kind, quiet):
+    frame = FRAMES[kind]({"age": [1, 0, 3], "grown": [True, False, True], "size": [0.5, 0.0, 2.0]})
+    graph = Graph(FRAMES[kind]({"a": [0, 1, 0], "b": [1, 0, 1], "c": [0, 1, 0]}), frame)
+    assert graph.edges().tolist() == [[0, 1], [1, 2]]
+    assert graph.features.to_dense().tolist() == [[1, 1, 0.5], [0, 0, 0], [3, 1, 2]]
+    assert graph.feature_names.tolist() == ["age", "grown", "size"]
+    assert Graph(np.eye(3), frame, feature_names=["x", "y", "z"]).feature_names.tolist() == ["x", "y", "z"]
+    assert Graph(np.eye(3)).with_features(frame).feature_names.tolist() == ["age", "grown", "size"]
+    assert Graph.from_edge_index([[0, 1], [1, 0]], frame).num_nodes == 3
+
+
+def test_a_data_frame_without_names_or_numbers(quiet):
+    pandas = pytest.importorskip("pandas")
+    assert Graph(np.eye(2), pandas.DataFrame(np.eye(2))).feature_names is None
+    assert Graph(np.eye(2), pandas.DataFrame(np.eye(2), columns=["a", "a"])).feature_names is None
+    for column, got in (
+        (["red", "blue"], r"a column 'kind' with 'red' in it"),
+        (np.array(["2020", "2021"], "datetime64[D]"), r"a column 'kind' with type datetime64.*"),
+        ([1.0, "2"], r"a column 'kind' with '2' in it"),
+    ):
+        with pytest.raises(TypeError, match=rf"features: got {got}, want numbers \(Graph.from_table makes"):
+            Graph(np.eye(2), pandas.DataFrame({"size": [1, 2], "kind": column}))
+    for missing in (pandas.array([1, None], dtype="Int64"), [1.0, None], [True, None]):
+        with pytest.raises(ValueError, match=r"features: got 1 values .* nan at row 1, column 0"):
+            Graph(np.eye(2), pandas.DataFrame({"size": missing}))
+
+
 def test_an_edge_index(quiet):
     index = [[0, 1, 1, 2, 2, 2, 3, 0], [1, 0, 2, 1, 1, 2, 3, 1]]
     for given in (index, np.array(index), torch.tensor(index), torch.tensor(index, dtype=torch.int32), np.uint8(index)):

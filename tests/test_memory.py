@@ -132,6 +132,23 @@ def test_a_model_takes_what_is_kept_with_it(keeping):
     assert backends.kept_memory() == 0
 
 
+def test_saving_a_model_leaves_what_is_kept(keeping, tmp_path):
+    graph = cases.large_graph().to(dtype=torch.float32)
+    model = sf.SeeGera(graph, embedding_dim=256, hidden_dim=256, likelihood="mse", seed=0)
+    model(seed=1).loss.backward()
+    kept = backends.kept_memory()
+    model.save(tmp_path / "model.safetensors")
+    assert backends.kept_memory() == kept > 0
+    read = sf.SeeGera.load(tmp_path / "model.safetensors", graph)
+    del model
+    gc.collect()
+    read(seed=1).loss.backward()
+    assert backends.kept_memory() > 0
+    del read
+    gc.collect()
+    assert backends.kept_memory() == 0
+
+
 def test_a_training_keeps_nothing(keeping):
     graph = cases.large_graph().to(dtype=torch.float32)
     options = {"embedding_dim": 256, "hidden_dim": 256, "likelihood": "mse", "epochs": 2, "progress": False}

@@ -251,7 +251,11 @@ def test_repr():
 # --- SparseMatrix: refused -------------------------------------------------------------------------------------------
 
 REFUSED = {
-    "None": (None, TypeError, r"matrix: got NoneType, want a SciPy sparse matrix, a NumPy array or a torch tensor"),
+    "None": (
+        None,
+        TypeError,
+        r"matrix: got NoneType, want a SciPy sparse matrix, a NumPy array, a torch tensor or a data frame",
+    ),
     "string": ("matrix", TypeError, r"matrix: got str, want .*"),
     "number": (3.0, TypeError, r"matrix: got float, want .*"),
     "dictionary": ({}, TypeError, r"matrix: got dict, want .*"),

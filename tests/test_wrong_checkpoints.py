@@ -8,6 +8,7 @@ import os
 import signal
 import warnings
 
+import numpy as np
 import pytest
 import safetensors
 import safetensors.torch
@@ -80,7 +81,11 @@ def test_weights_and_masks_tell_graphs_apart():
         other_graph(masks={"train": ~mask}),
     ]
     prints = [checkpoint.fingerprint(each) for each in graphs]
-    assert [prints.count(each) for each in prints] == [1] * 5
+    for sides in ([1, 0], [0, 1]):
+        graphs.append(other_graph())
+        graphs[-1].sides = np.resize(sides, base.num_nodes)
+        prints.append(checkpoint.fingerprint(graphs[-1]))
+    assert [prints.count(each) for each in prints] == [1] * 7
     # Checkpoints of unweighted graphs have always had these names.
     sizes = ["number of nodes", "number of edges", "number of features", "dtype"]
     assert list(prints[0]) == [*sizes, "adjacency", "features", "labels"]

@@ -18,8 +18,19 @@ SEPARATORS = {"tab": "\t", "blank": " ", "comma": ",", "semicolon": ";"}
 
 
 def read_column(text: str) -> str | int:
-    """A column by its name, or by its number from 0."""
-    return int(text) if text.isascii() and text.isdigit() else text
+    """A column by its name, or by its number from 0. A name of digits stands in double quotes."""
+    if _is_number(text):
+        return int(text)
+    return text[1:-1] if text[:1] == text[-1:] == '"' and _is_number(text[1:-1]) else text
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _column_in_words(column: str | int) -> str:
+    """A column as :func:`read_column` reads it."""
+    return f'"{column}"' if isinstance(column, str) and _is_number(column) else str(column)
 
 
 def _read_columns(text: str) -> list[str | int]:
@@ -36,7 +47,9 @@ def _read_separator(text: str) -> str:
 def add_table_options(parser: argparse.ArgumentParser, edges: str) -> None:
     """Adds the options; ``edges`` is what the help calls the table of edges."""
     group = parser.add_argument_group(
-        "columns", f"of {edges} and the other tables, given by their name or by their number from 0"
+        "columns",
+        f"of {edges} and the other tables, given by their name or by their number from 0; a name of digits in double "
+        "quotes: '\"2020\"'",
     )
     for option, what in {
         "source": f"of {edges}, one end of each edge. Default: 0",
@@ -103,7 +116,9 @@ def as_options(tables: Mapping[str, Any]) -> str:
             continue
         if name == "separator":
             value = next((key for key, letter in SEPARATORS.items() if letter == value), value)
-        words += [f"--{name}", shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))]
+        elif name not in ("encoding", "comments"):
+            value = ",".join(map(_column_in_words, value if isinstance(value, list) else [value]))
+        words += [f"--{name}", shlex.quote(value)]
     return " ".join(words)
 
 

@@ -129,7 +129,6 @@ def add_train(commands: Any) -> Parser:
     run.add_argument(
         "--split",
         type=read_split,
-        default="paper",
         metavar="SPLIT",
         help=f"paper or released ({splits}), or two shares such as 0.1,0.2 ({shares}). Default: paper",
     )
@@ -278,7 +277,10 @@ def _run_fields(options: argparse.Namespace) -> dict[str, Any]:
         if options.task != "link":
             raise ValueError(f"--bipartite goes with --task link, got --task {options.task}")
         fields["sides"] = options.sides
-    return {**fields, **EVERY_TASK[options.task].arguments(options.split)}
+    task = EVERY_TASK[options.task]
+    if options.split is not None and not task.shares:
+        raise ValueError(f"--split: the task {task.key!r} holds nothing out, want no --split")
+    return {**fields, **task.arguments("paper" if options.split is None else options.split)}
 
 
 def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskResult) -> dict[str, Any]:

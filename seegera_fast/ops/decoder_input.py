@@ -89,6 +89,7 @@ def decoder_input(
     """
     checks.sparse("features", features)
     checks.tensor("z_nodes", z_nodes, shape=(features.shape[0], None, None))
+    checks.drawn("z_nodes", z_nodes)
     checks.tensor("z_features", z_features, shape=(features.shape[1], *z_nodes.shape[1:]))
     checks.tensor("weight", weight, shape=(2 * z_nodes.shape[2], None))
     checks.same_kind(z_nodes=z_nodes, z_features=z_features, weight=weight, features=features)

@@ -47,7 +47,7 @@ def dropout(values: torch.Tensor, rate: float, seed: int | torch.Tensor) -> torc
         >>> sf.ops.dropout(torch.ones(4, 1, 8), rate=0.5, seed=0).unique()
         tensor([0., 2.])
     """
-    checks.tensor("values", values, ndim=3)
+    checks.drawn("values", values)
     checks.on_device("values", values)
     rate = checks.probability("rate", rate)
     seed = checks.seed(seed, values.device)

@@ -90,7 +90,7 @@ def gcn(
         >>> sf.ops.gcn(graph.propagation, hidden, weight, dropout=0.5, seed=0).shape
         torch.Size([1797, 2, 4])
     """
-    checks.tensor("hidden", hidden, ndim=3)
+    checks.drawn("hidden", hidden)
     checks.propagation(propagation, hidden.shape[0])
     checks.tensor("weight", weight, shape=(hidden.shape[2], None))
     if bias is not None:

@@ -61,7 +61,7 @@ def reparameterize(mean: torch.Tensor, log_var: torch.Tensor, seed: int | torch.
         >>> torch.equal(sample, sf.ops.reparameterize(mean, log_var, seed=0))
         True
     """
-    checks.tensor("mean", mean, ndim=3)
+    checks.drawn("mean", mean)
     checks.positive("mean's number of samples", mean.shape[1])
     checks.draws_of("log_var", log_var, mean)
     checks.same_kind(mean=mean, log_var=log_var)
