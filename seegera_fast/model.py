@@ -95,8 +95,7 @@ class SeeGera(Prediction, nn.Module):
         prepare = arguments.flag("prepare", prepare)
         checked_fields(options, [field.name for field in fields(SeeGeraConfig)])
         config = replace(config or SeeGeraConfig(), **options)
-        self._begin(model_file.header_of(config, seed, graph))
-        self._lease = Lease()
+        self._begin(model_file.header_of(config, seed, graph), lease=Lease())
         check_targets(self.config, graph)
         self._graph = graph
         # A generator of its own, so that models that threads build at the same time don't draw each other's numbers.
@@ -113,12 +112,12 @@ class SeeGera(Prediction, nn.Module):
         if self.config.negatives != "all":
             _ = graph.adjacency.non_edges
 
-    def _begin(self, header: ModelHeader) -> None:
+    def _begin(self, header: ModelHeader, lease: Lease | None) -> None:
         """Sets what a model has besides its layers."""
         for entry in fields(header):
             setattr(self, entry.name, getattr(header, entry.name))
         self._graph: Graph | None = None
-        self._steps = 0
+        self._steps, self._lease = 0, lease
 
     def _build(self, start: torch.Generator | None) -> None:
         """Makes the layers. Without a generator, their weights have no values yet."""
@@ -401,7 +400,7 @@ class SeeGera(Prediction, nn.Module):
         """A model without a graph, whose weights have no values yet."""
         model = cls.__new__(cls)
         nn.Module.__init__(model)
-        model._begin(header)
+        model._begin(header, lease=None)
         model._build(None)
         return model
 
