@@ -1,7 +1,7 @@
 """Measures the library on this machine's processor against its floors and two contenders in plain PyTorch.
 
-Writes report.json, report.md and pictures to a folder, and prints the bars with their figures. It takes a quarter of an
-hour, in which nothing else should run. The rates of a matrix product and of a copy are measured too, since most figures
+Writes report.json, report.md and pictures to a folder, and prints the bars with their figures. It takes 15 to
+30 minutes, in which nothing else should run. The rates of a matrix product and of a copy are measured too, since most figures
 are ratios. Missing data sets are downloaded (SEEGERA_DATA names their folder).
 
     python bench/report.py                              everything, to runs/bench
