@@ -1,8 +1,8 @@
 """Measures the library on this machine's processor against its floors and two contenders in plain PyTorch.
 
-Writes report.json, report.md and pictures to a folder, and prints the bars with their figures. It takes 15 to
-30 minutes, in which nothing else should run. The rates of a matrix product and of a copy are measured too, since most figures
-are ratios. Missing data sets are downloaded (SEEGERA_DATA names their folder).
+Writes report.json, report.md and pictures to a folder, and prints the bars with their figures. It takes 15 to 30
+minutes, in which nothing else should run. The rates of a matrix product and of a copy are measured too, since most
+figures are ratios. Missing data sets are downloaded (SEEGERA_DATA names their folder).
 
     python bench/report.py                              everything, to runs/bench
     python bench/report.py --only link growth           the sections whose names hold one of these words
