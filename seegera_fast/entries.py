@@ -33,6 +33,8 @@ class OwnCoo(scipy.sparse.coo_matrix):
 
 def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
     """Converts any kind of matrix to SciPy COO in float64, checks it, and leaves duplicate entries as they are."""
+    if is_frame(matrix):
+        matrix = matrix_of_frame(name, matrix)
     if hasattr(matrix, "_to_scipy"):  # a SparseMatrix
         matrix = matrix._to_scipy(name)
     if isinstance(matrix, torch.Tensor):
@@ -40,8 +42,6 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
         return _coo_of_tensor(matrix, name)
     if isinstance(matrix, OwnCoo):
         return matrix
-    if is_frame(matrix):
-        matrix = matrix_of_frame(name, matrix)
     if scipy.sparse.issparse(matrix):
         return _coo_of_scipy(matrix, name)
     if not isinstance(matrix, (np.ndarray, list, tuple)):

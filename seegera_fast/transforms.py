@@ -22,6 +22,18 @@ def wants_gradient(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and torch.is_grad_enabled() and (tensor.requires_grad or active())
 
 
+def without_autograd(arguments: tuple[Any, ...]) -> bool:
+    """Whether autograd has nothing to do in an operator's call, and nobody else may ask it for more.
+
+    What users run in ``__torch_function__``, of a tensor or of a mode, may have gradients of its own.
+    """
+    return not (
+        torch.compiler.is_compiling()
+        or torch.overrides.has_torch_function(arguments)
+        or (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments))
+    )
+
+
 def function_of(
     name: str,
     forward: Callable[..., Any],

@@ -1,5 +1,7 @@
 """Graph: every way in."""
 
+from decimal import Decimal
+
 import networkx
 import numpy as np
 import pytest
@@ -63,20 +65,71 @@ def test_every_kind_of_data_frame(kind, quiet):
     assert Graph.from_edge_index([[0, 1], [1, 0]], frame).num_nodes == 3
 
 
-def test_a_data_frame_without_names_or_numbers(quiet):
-    pandas = pytest.importorskip("pandas")
-    assert Graph(np.eye(2), pandas.DataFrame(np.eye(2))).feature_names is None
-    assert Graph(np.eye(2), pandas.DataFrame(np.eye(2), columns=["a", "a"])).feature_names is None
-    for column, got in (
-        (["red", "blue"], r"a column 'kind' with 'red' in it"),
-        (np.array(["2020", "2021"], "datetime64[D]"), r"a column 'kind' with type datetime64.*"),
-        ([1.0, "2"], r"a column 'kind' with '2' in it"),
+def test_names_of_the_columns_of_a_data_frame(quiet):
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    square = np.eye(2)
+    assert Graph(square, pandas.DataFrame(square)).feature_names is None
+    several = pandas.MultiIndex.from_tuples([("a", "b"), ("a", "c")])
+    assert Graph(square, pandas.DataFrame(square, columns=several)).feature_names is None
+    column = pyarrow.array([1.0, 2.0])
+    for twice in (pandas.DataFrame(square, columns=["a", "a"]), pyarrow.table([column, column], names=["a", "a"])):
+        graph = Graph(square, twice)
+        assert graph.feature_names is None
+        assert graph.num_features == 2
+    own = pandas.DataFrame({name: [k, k] for k, name in enumerate(["column_names", "columns", "iloc", "_to_scipy"])})
+    assert Graph(square, own).features.to_dense().tolist() == [[0, 1, 2, 3]] * 2
+    assert Graph(square, own).feature_names.tolist() == list(own.columns)
+
+
+def test_what_stands_for_a_number_in_a_data_frame(quiet):
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    sparse, decimal = pandas.arrays.SparseArray, polars.DataFrame({"a": [Decimal("0"), Decimal("1")]})
+    for frame in (
+        pandas.DataFrame({"a": [np.bool_(False), 1.0]}, dtype=object),
+        pandas.DataFrame({"a": pandas.Categorical([0, 1])}),
+        pandas.DataFrame({"a": sparse([0.0, 1.0], fill_value=1.0)}),
+        pandas.DataFrame({"a": sparse([0, 1], fill_value=pandas.NA)}),
+        decimal,
+        decimal.to_arrow().to_batches()[0],
     ):
-        with pytest.raises(TypeError, match=rf"features: got {got}, want numbers \(Graph.from_table makes"):
-            Graph(np.eye(2), pandas.DataFrame({"size": [1, 2], "kind": column}))
-    for missing in (pandas.array([1, None], dtype="Int64"), [1.0, None], [True, None]):
+        assert Graph(np.eye(2), frame).features.to_dense().tolist() == [[0], [1]]
+    frame = pandas.DataFrame({"a": sparse([False, True]), "b": sparse([2, 0])})
+    assert Graph(np.eye(2), frame).features.to_dense().tolist() == [[0, 2], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("column", "got"),
+    [
+        (["red", "blue"], r"with 'red' in it, want real numbers \(Graph.from_table makes features of words\)"),
+        ([1.0, "2"], r"with '2' in it, want real numbers \(Graph.from_table makes features of words\)"),
+        (np.array(["2020", "2021"], "datetime64[s]"), r"of type datetime64.*, want real numbers$"),
+        (np.array([1j, 2], object), r"with complex in it, want real numbers$"),
+        (np.array([np.complex128(1j), 2], object), r"with complex128 in it, want real numbers$"),
+        (np.array([np.timedelta64(1, "s"), 2], object), r"with timedelta64 in it, want real numbers$"),
+        ([[1, 2], [3, 4]], r"with list in it, want real numbers$"),
+        ([1, 10**400], r"with an int of 1329 bits in it, want numbers that float64 holds$"),
+    ],
+)
+def test_a_data_frame_without_numbers_is_refused(column, got):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises((TypeError, ValueError), match=rf"features: got a column 'kind' {got}"):
+        Graph(np.eye(2), pandas.DataFrame({"size": [1, 2], "kind": column}))
+
+
+def test_a_data_frame_with_missing_or_no_numbers_is_refused():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    columns = (pandas.array([1, None], dtype="Int64"), [1.0, None], [True, None])
+    frames = [pandas.DataFrame({"size": column}) for column in columns]
+    for frame in (*frames, polars.DataFrame({"size": [1, None]})):
         with pytest.raises(ValueError, match=r"features: got 1 values .* nan at row 1, column 0"):
-            Graph(np.eye(2), pandas.DataFrame({"size": missing}))
+            Graph(np.eye(2), frame)
+    with pytest.raises(ValueError, match="features: got no columns"):
+        Graph(np.eye(2), pandas.DataFrame(index=[0, 1]))
+    with pytest.raises(TypeError, match="features: got a column 'a' that NumPy does not take"):
+        Graph(np.eye(2), polars.DataFrame({"a": [1, 2]}, schema={"a": polars.Int128}))
+    for other in (pandas.Series([1, 2]), polars.DataFrame({"a": [1, 2]}).lazy()):
+        with pytest.raises(TypeError, match=rf"features: got {type(other).__name__}, want .* or a data frame"):
+            Graph(np.eye(2), other)
 
 
 def test_an_edge_index(quiet):

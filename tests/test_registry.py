@@ -5,9 +5,13 @@ import inspect
 
 import pytest
 import torch
+from matrices import BETA
+from tolerances import assert_same_bits
 
-from seegera_fast import backends, ops
+from seegera_fast import SparseMatrix, backends, ops
 from seegera_fast.registry import OPERATORS, Argument, Operator, Parts, Rows, Transposed
+
+pytestmark = BETA
 
 
 def fake(values):
@@ -151,3 +155,27 @@ def test_a_launcher_has_the_names_of_its_definition(name):
     module = importlib.import_module(f"seegera_fast.kernels.triton.{name.removesuffix('_backward')}")
     launcher = inspect.signature(getattr(module, name))
     assert list(launcher.parameters) == [argument.name for argument in OPERATORS[name].arguments]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_calls_without_gradients_leave_those_of_others(enabled):
+    """A mode or a tensor of the user's may compute more, and want gradients of it."""
+    matrix = SparseMatrix.from_any(torch.eye(3))
+    factor = torch.ones(3, requires_grad=True)
+
+    class Scaled(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            found = function(*args, **(kwargs or {}))
+            return found * factor if isinstance(function, torch._ops.OpOverload) else found
+
+    with torch.set_grad_enabled(enabled):
+        plain = ops.sparse_matmul(matrix, torch.eye(3))
+        with Scaled():
+            scaled = ops.sparse_matmul(matrix, torch.eye(3))
+    assert not plain.requires_grad
+    assert plain.grad_fn is None
+    assert not plain.is_inference()
+    assert scaled.requires_grad == enabled
+    # A result that needed no gradient may still be part of what does.
+    (plain * factor).sum().backward()
+    assert_same_bits(factor.grad, torch.ones(3))

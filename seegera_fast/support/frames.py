@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,15 +13,27 @@ import scipy.sparse
 
 from .arguments import shown
 
+OF_WORDS = " (Graph.from_table makes features of words)"
+
+
+# A frame's own attributes may be its columns, so only those of its type say what it is.
+def _is_pandas(value: Any) -> bool:
+    return hasattr(type(value), "iloc") and hasattr(type(value), "columns")
+
+
+def _is_pyarrow(value: Any) -> bool:
+    return hasattr(type(value), "to_pylist") and hasattr(type(value), "num_columns")
+
 
 def is_frame(value: Any) -> bool:
     """Whether a value is a data frame in memory: of pandas, polars or pyarrow."""
-    return hasattr(value, "columns") and (hasattr(value, "to_numpy") or hasattr(value, "to_batches"))
+    kind = type(value)
+    return _is_pandas(value) or _is_pyarrow(value) or (hasattr(kind, "get_columns") and hasattr(kind, "to_numpy"))
 
 
 def column_names(frame: Any) -> list[str] | None:
     """The names of the columns; None: they are no words, as those that pandas gives by itself, or are there twice."""
-    names = list(getattr(frame, "column_names", frame.columns))
+    names = _labels(frame)
     words = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
     return names if words else None
 
@@ -26,38 +41,66 @@ def column_names(frame: Any) -> list[str] | None:
 def matrix_of_frame(name: str, frame: Any) -> np.ndarray | scipy.sparse.coo_matrix:
     """The numbers of a data frame, float64 ``[rows, columns]``; missing ones are NaN. The index of pandas is no column.
 
-    Columns of pandas that are all sparse with a fill value of 0 give a sparse matrix.
+    Columns of pandas that are all sparse, and 0 where they store nothing, give a sparse matrix.
 
     Args:
         name: name of the frame in error messages.
 
     Raises:
-        TypeError: a column has other values than numbers.
+        TypeError: a column has other values than real numbers.
+        ValueError: a number is beyond those of float64.
     """
-    if hasattr(frame, "sparse") and not any(kind.fill_value for kind in frame.dtypes):
-        return frame.sparse.to_coo()
-    names = list(getattr(frame, "column_names", frame.columns))
-    column = frame.iloc.__getitem__ if hasattr(frame, "iloc") else None
-    columns = [frame[label] if column is None else column((slice(None), k)) for k, label in enumerate(names)]
-    found = np.empty((len(frame), len(names)), order="F")
-    for place, (label, values) in enumerate(zip(names, columns, strict=True)):
-        found[:, place] = _numbers(name, label, np.asarray(values))
+    if _is_pandas(frame) and len(frame.columns) and all(map(_is_sparse, frame.dtypes)):
+        # Of one type, since pandas takes no columns of several ones together.
+        one_type = type(frame.dtypes.iloc[0])(np.float64, 0)
+        return frame.astype(one_type).sparse.to_coo()
+    found = np.empty((len(frame), len(_labels(frame))), order="F")
+    for place, (label, column) in enumerate(zip(_labels(frame), _columns(frame), strict=True)):
+        found[:, place] = _numbers(f"{name}: got a column {shown(label)}", column)
     return found
 
 
-def _numbers(name: str, label: Any, values: np.ndarray) -> np.ndarray | list[float]:
-    if values.dtype.kind in "biuf":
+def _labels(frame: Any) -> list[Any]:
+    return list(frame.schema.names if _is_pyarrow(frame) else frame.columns)
+
+
+def _columns(frame: Any) -> Iterator[Any]:
+    """The columns in their order, since several may have one name."""
+    if _is_pandas(frame):
+        return (frame.iloc[:, place] for place in range(len(frame.columns)))
+    return iter(frame.columns if _is_pyarrow(frame) else frame.get_columns())
+
+
+def _is_sparse(kind: Any) -> bool:
+    """Whether a type of pandas is sparse, with real numbers, and 0 where nothing is stored."""
+    fill = getattr(kind, "fill_value", None)
+    return getattr(getattr(kind, "subtype", None), "kind", "") in tuple("biuf") and _is_number(fill) and fill == 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (Real, Decimal, np.bool_)) and not isinstance(value, np.timedelta64)
+
+
+def _numbers(got: str, column: Any) -> np.ndarray | list[float]:
+    """The numbers of a column; ``got`` begins the messages of errors."""
+    try:
+        values = np.asarray(column)
+    except Exception as error:  # Each library has errors of its own.
+        reason = str(error).partition("\n")[0]
+        raise TypeError(f"{got} that NumPy does not take ({reason}), want real numbers") from None
+    if values.ndim != 1 or values.dtype.kind not in "biufO":
+        hint = OF_WORDS if values.dtype.kind in "UT" else ""
+        raise TypeError(f"{got} of type {getattr(column, 'dtype', values.dtype)}, want real numbers{hint}")
+    if values.dtype.kind != "O":
         return values
-    listed = values.tolist() if values.dtype.kind == "O" else []
-    missing = [value is None or type(value).__name__ == "NAType" for value in listed]
-    wrong = [
-        value
-        for value, none in zip(listed, missing, strict=True)
-        if not none and not isinstance(value, (bool, int, float, np.number))
-    ]
-    if wrong or values.dtype.kind != "O":
-        got = f"{shown(wrong[0])} in it" if wrong else f"type {values.dtype}"
-        raise TypeError(
-            f"{name}: got a column {shown(label)} with {got}, want numbers (Graph.from_table makes features of words)"
-        )
-    return [math.nan if none else float(value) for value, none in zip(listed, missing, strict=True)]
+    found = []
+    for value in values.tolist():
+        missing = value is None or type(value).__name__ == "NAType"
+        if not missing and not _is_number(value):
+            hint = OF_WORDS if isinstance(value, str) else ""
+            raise TypeError(f"{got} with {shown(value)} in it, want real numbers{hint}")
+        try:
+            found.append(math.nan if missing else float(value))
+        except OverflowError:
+            raise ValueError(f"{got} with {shown(value)} in it, want numbers that float64 holds") from None
+    return found
