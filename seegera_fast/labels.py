@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .support.arguments import array, is_integer, shown
-from .support.frames import column_names, is_frame
+from .support.frames import column_names, is_frame, is_missing
 
 UNKNOWN = -1
 # So many names are in memory once more while their digest is computed.
@@ -148,8 +148,7 @@ def _numbers_of_objects(found: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] 
 
 def _is_missing(value: Any) -> bool:
     """Whether a value among words stands for none: None, NaN, pandas' NA, or no letters."""
-    absent = value is None or type(value).__name__ == "NAType"
-    return absent or (isinstance(value, (str, float, np.floating)) and (value == "" or value != value))
+    return is_missing(value) or (isinstance(value, str) and value == "")
 
 
 def _kinds(found: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""Data frames of pandas, polars and pyarrow, given where a matrix is expected."""
+"""Data frames of pandas, polars and pyarrow, given where a matrix is expected, and what stands for none in them."""
 
 from __future__ import annotations
 
@@ -60,6 +60,15 @@ def matrix_of_frame(name: str, frame: Any) -> np.ndarray | scipy.sparse.coo_matr
     return found
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value of a column stands for none: None, NaN or pandas' NA."""
+    return (
+        value is None
+        or type(value).__name__ == "NAType"
+        or (isinstance(value, (float, np.floating)) and value != value)
+    )
+
+
 def _labels(frame: Any) -> list[Any]:
     return list(frame.schema.names if _is_pyarrow(frame) else frame.columns)
 
@@ -95,7 +104,7 @@ def _numbers(got: str, column: Any) -> np.ndarray | list[float]:
         return values
     found = []
     for value in values.tolist():
-        missing = value is None or type(value).__name__ == "NAType"
+        missing = is_missing(value)
         if not missing and not _is_number(value):
             hint = OF_WORDS if isinstance(value, str) else ""
             raise TypeError(f"{got} with {shown(value)} in it, want real numbers{hint}")

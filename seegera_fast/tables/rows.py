@@ -11,11 +11,12 @@ import numpy as np
 import scipy.sparse
 
 from ..convert import warn_outside
+from ..support.frames import is_missing
 from ..support.hints import short
 from .columns import ColumnTable
 from .edges import place_of
 from .text import TextFile
-from .values import column_of_numbers, is_missing, is_number, names_of, numbers_of
+from .values import column_of_numbers, is_number, names_of, numbers_of
 
 FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one word"
 # First fields of a line, in any case, by which it is taken for names of columns.

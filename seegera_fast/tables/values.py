@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..support.arguments import is_integer
+from ..support.frames import is_missing
 from ..support.hints import quoted, short
 
 NAME = "words or integers as names"
@@ -62,15 +63,6 @@ def _string(table: Any, line: int, name: Any) -> str:
         return str(int(name))
     got = "no name" if is_missing(name) else quoted(name)
     raise ValueError(f"{table.place(line)}: got {got}, want {NAME}")
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a value of a column stands for none: None, NaN or pandas' NA."""
-    return (
-        value is None
-        or type(value).__name__ == "NAType"
-        or (isinstance(value, (float, np.floating)) and value != value)
-    )
 
 
 def numbers_of(fields: Sequence[str]) -> np.ndarray | None:
