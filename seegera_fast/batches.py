@@ -72,7 +72,7 @@ class Batches:
             if is_number(parts):
                 parts = arguments.whole("parts", parts, least=1, wanted="an int, integers or None")
             else:
-                parts = arguments.integers("parts", parts, torch.device("cpu"))
+                parts = arguments.integers("parts", parts, torch.device("cpu"), own=True)
                 if parts.ndim != 1:
                     raise ValueError(f"parts: got shape {tuple(parts.shape)}, want [n], the part of each node")
         per_batch = arguments.whole("per_batch", self.per_batch, least=1)

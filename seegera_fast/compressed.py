@@ -38,6 +38,20 @@ def rows_of(rowptr: torch.Tensor, entries: int) -> torch.Tensor:
     return torch.repeat_interleave(rows, rowptr.diff(), output_size=entries)
 
 
+def holds(dtype: torch.dtype, values: torch.Tensor) -> torch.Tensor:
+    """Which values are 0 or have a magnitude that is neither 0 nor subnormal in a dtype."""
+    return (values.abs() >= torch.finfo(dtype).tiny) | (values == 0)
+
+
+def chosen(
+    parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor], kept: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Row pointers, columns and values of the entries of a mask ``[nnz]``."""
+    rowptr, col, values = parts
+    before = torch.cat([rowptr.new_zeros(1), kept.cumsum(0)])
+    return before.index_select(0, rowptr), col[kept], values[kept]
+
+
 def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """``[rows]``: the sums of the rows, added in the order of the entries on every device."""
     return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)

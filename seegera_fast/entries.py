@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .support.arguments import constant, dense, on_device, unmasked
+from .support.arguments import constant, dense, on_device, unmasked, without_tensors
 from .support.frames import is_frame, matrix_of_frame
 from .support.hints import quoted
 
@@ -36,6 +36,7 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
     if is_frame(matrix):
         matrix = matrix_of_frame(name, matrix)
     if hasattr(matrix, "_to_scipy"):  # a SparseMatrix
+        constant(name, matrix.values)
         matrix = matrix._to_scipy(name)
     if isinstance(matrix, torch.Tensor):
         constant(name, matrix)
@@ -50,6 +51,7 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
             "or a data frame"
         )
     unmasked(name, matrix)
+    matrix = without_tensors(name, matrix)
     try:
         matrix = np.asarray(matrix)
     except ValueError:
@@ -217,6 +219,12 @@ def checked_structure(indices: Any, indptr: Any, shape: tuple[int, int], name: s
         raise ValueError(f"{name}: got {indices.size} indices, but indptr up to {indptr[-1]}, {want}")
     _check_range(indices, shape[1], "indices", name)
     return indices, indptr
+
+
+def ascends(indices: np.ndarray, indptr: np.ndarray) -> bool:
+    """Whether the indices of a compressed matrix ascend in each row, without duplicates."""
+    falls = np.flatnonzero(indices[1:] <= indices[:-1]) + 1
+    return bool((indptr[np.searchsorted(indptr, falls)] == falls).all())
 
 
 def coo_of_coordinates(data: Any, row: Any, col: Any, shape: Any, name: str) -> scipy.sparse.coo_matrix:

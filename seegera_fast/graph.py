@@ -10,7 +10,15 @@ import scipy.sparse
 import torch
 
 from . import backends, networks, ops, pyg
-from .convert import boolean_mask, edges_to_coo, undirected, undirected_weights, warn_of_lost_edges
+from .compressed import holds
+from .convert import (
+    boolean_mask,
+    edges_to_coo,
+    undirected,
+    undirected_weights,
+    warn_of_lost_edges,
+    warn_of_vanished_edges,
+)
 from .edge_keys import distinct, keys_of, symmetric_structure
 from .entries import to_coo
 from .graph_files import GraphFiles
@@ -32,7 +40,8 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         adjacency: ``n x n``: SciPy (any format), NumPy, torch dense or sparse, or a data frame of pandas, polars or
             pyarrow, by the order of its rows and columns. The weights of duplicate entries are added up, as in SciPy
             and torch. Self-loops are dropped. A matrix that is not symmetric is made symmetric, with a warning: an edge
-            in either direction counts, with the larger of its two weights. All arrays are copied.
+            in either direction counts, with the larger of its two weights. All arrays are copied, but those of a
+            :class:`SparseMatrix`, which never change.
         features: ``n x l``, the same kinds of matrix. None: the identity (``l = n``).
         labels: class of each node: integers ``[n]`` (negative or NaN: unknown), words (None, NaN or "": unknown), or a
             row of scores or a one-hot row per node (zeros: unknown). Words become numbers in their sorted order, and
@@ -274,7 +283,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         if g.number_of_nodes() == 0:
             raise ValueError("g: got a graph without nodes, want at least one")
         if isinstance(features, str):
-            features = networks.column(networks.node_attribute(g, features, "features"))
+            features = networks.rows(networks.node_attribute(g, features, "features"), features)
         if isinstance(labels, str):
             labels = networks.node_attribute(g, labels, "labels")
         options = {"nodes": networks.names_of_nodes(g), **options}
@@ -312,7 +321,10 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         return self.adjacency.dtype
 
     def edges(self) -> torch.Tensor:
-        """int64 ``[num_edges, 2]``: each undirected edge once, ``i < j``, in ascending order."""
+        """int64 ``[num_edges, 2]``: each undirected edge once, ``i < j``, in ascending order.
+
+        The graph keeps this tensor: change a clone of it, not the tensor itself.
+        """
         return self.adjacency.above
 
     @kept
@@ -396,10 +408,20 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
 
     @lasting
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> Graph:
-        """The graph on another device, or in float32 or float64."""
+        """The graph on another device, or in float32 or float64.
+
+        Features and weights that would be zero or subnormal in ``dtype`` are dropped, as a new Graph drops them: edges
+        of such weights with a warning.
+        """
+        weights = self._weights
+        if weights is not None and dtype is not None:
+            held = holds(arguments.dtype("dtype", dtype), weights[self.adjacency.row < self.adjacency.col])
+            if not bool(held.all()):
+                warn_of_vanished_edges(int((~held).sum()), dtype)
+                return self._keep_edges(held.nonzero().flatten()).to(device=device, dtype=dtype)
         graph = self._copy()
         graph.adjacency = self.adjacency.to(device=device, dtype=dtype)
-        if self._weights is not None:
+        if weights is not None:
             graph._weights = self._weighted.to(device=device, dtype=dtype).values
         graph.features = self.features.to(device=device, dtype=dtype)
         graph.labels = None if self.labels is None else self.labels.to(device=device)
@@ -412,7 +434,12 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
     def _copy(self) -> Graph:
         graph = Graph.__new__(Graph)
         graph.__dict__.update(self.__dict__)
+        graph.masks = dict(self.masks)
         return graph
+
+    def __copy__(self) -> Graph:
+        # A pickle, as which copy.copy would take it, does not know the files that the graph is mapped from.
+        return self._copy()
 
 
 def check_graph(value: Any) -> None:

@@ -30,6 +30,8 @@ def class_labels(labels: Any, num_nodes: int) -> tuple[torch.Tensor | None, tupl
     if labels is None:
         return None, None
     found = _array("labels", labels)
+    if found.ndim == 0:
+        raise TypeError(f"labels: got {shown(labels)}, want one label per node: [{num_nodes}]")
     classes = None
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from .convert import edge_weights
-from .support.arguments import is_integer, shown, text
+from .support.arguments import array, is_integer, shown, text
 
 # The name under which networkx looks for weights.
 WEIGHT = "weight"
@@ -48,10 +48,13 @@ def node_attribute(g: Any, key: str, argument: str) -> list[Any]:
     return [data[key] for _, data in g.nodes(data=True)]
 
 
-def column(values: list[Any]) -> Any:
-    """A matrix of one column, if there is one number per node; else the values."""
-    numbers = all(isinstance(value, (int, float, np.number, np.bool_)) for value in values)
-    return [[value] for value in values] if numbers else values
+def rows(values: list[Any], key: str) -> list[Any]:
+    """The rows of the features: the vector, or the one number, of each node."""
+    for value in values:
+        if isinstance(value, (str, bytes)):
+            raise TypeError(f"features: got {shown(value)} as a node's {shown(key)}, want a number or a vector")
+    numbers = all(isinstance(value, (int, float)) or getattr(value, "ndim", None) == 0 for value in values)
+    return [[value] for value in array("features", values).tolist()] if numbers else values
 
 
 def names_of_nodes(g: Any) -> list[Any] | None:

@@ -63,7 +63,7 @@ class Partitioned:
         """Int64 ``[n]`` on the CPU: the part of each node, checked. Parts that were made are kept."""
         arguments.choice("method", method, METHODS)
         if not is_number(parts):
-            found = arguments.integers("parts", parts, torch.device("cpu"))
+            found = arguments.integers("parts", parts, torch.device("cpu"), own=True)
             check_partition(found, self.adjacency)
             return found
         parts = arguments.whole("parts", parts, least=1, most=self.num_nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 SPLIT = ("edge_label_index", "pos_edge_label_index")
 # Attributes that say how many nodes there are, where PyTorch Geometric would take the largest number in edge_index.
 PER_NODE = (LABELS, *MASKS.values())
+
+RECORDING = threading.Lock()
 
 
 class Labels(NamedTuple):
@@ -83,17 +86,30 @@ def pairs_of_part(part: str, data: Any) -> tuple[torch.Tensor, torch.Tensor]:
         parts = index[:, label > 0], index[:, label == 0]
     elif parts[0] is None:
         raise ValueError(f"{part}: has no edge_label_index, want a part from RandomLinkSplit")
-    none = np.empty((2, 0), np.int64)
-    positive, negative = (none if pairs is None else arguments.array(part, pairs) for pairs in parts)
-    return torch.from_numpy(positive.T.copy()), torch.from_numpy(negative.T.copy())
+    positive, negative = (_apart(part, pairs) for pairs in parts)
+    return positive, negative
 
 
-def without_pairs(data: Any) -> Any:
-    """A shallow copy of one part of a link split without its pairs, which is a graph."""
+def _apart(part: str, pairs: Any) -> torch.Tensor:
+    """Pairs ``[2, m]`` as ``[m, 2]``, without those of a node with itself; None: no pairs."""
+    index = np.empty((2, 0), np.int64) if pairs is None else arguments.array(part, pairs)
+    if index.ndim != 2 or index.shape[0] != 2:
+        raise ValueError(f"{part}: got pairs of shape {index.shape}, want [2, m]")
+    return torch.from_numpy(index.T[index[0] != index[1]])
+
+
+def without_pairs(data: Any, least: int) -> Any:
+    """A shallow copy of one part of a link split without its pairs, which is a graph.
+
+    Args:
+        least: the number of nodes that the pairs of all parts have, at least: the edges of one part may have fewer.
+    """
     data = copy.copy(data)
     for attribute in SPLIT:
         if _value(data, attribute) is not None:
             delattr(data, attribute)
+    if _nodes_of(data)[1]:
+        data.num_nodes = max(least, _num_nodes(data, _value(data, "edge_index")) or 0)
     return data
 
 
@@ -137,13 +153,20 @@ def _num_nodes(data: Any, edge_index: Any) -> Any:
     known = [size for size in (sizes() if callable(sizes) else ()) if size is not None]
     if known and len({*known}) > 1:
         raise ValueError(f"data.edge_index: got a matrix of {known[0]} x {known[1]}, want as many rows as columns")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found = getattr(data, "num_nodes", None)
-    if found is not None and not any("num_nodes" in str(warning.message) for warning in caught):
+    found, guessed = _nodes_of(data)
+    if found is not None and not guessed:
         return found
     lengths = [value.shape[0] for value in (_value(data, name) for name in PER_NODE) if getattr(value, "ndim", 0)]
     return max([found or 0, *known, *lengths]) or None
+
+
+def _nodes_of(data: Any) -> tuple[int | None, bool]:
+    """The number of nodes that PyTorch Geometric has for a data, and whether it is the largest number in edge_index."""
+    # A warning is all that says so. Of two threads that record warnings at once, one would leave its recorder behind.
+    with RECORDING, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = getattr(data, "num_nodes", None)
+    return found, any("num_nodes" in str(warning.message) for warning in caught)
 
 
 def _weights(data: Any, num_edges: int, weighted: bool) -> np.ndarray | None:

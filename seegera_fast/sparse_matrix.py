@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .compressed import inverse, row_sums, rows_of, transposed, unit_rows
+from .compressed import chosen, holds, inverse, row_sums, rows_of, transposed, unit_rows
 from .convert import check_fits, edges_to_coo
 from .edge_keys import symmetric_pattern
-from .entries import checked_structure, to_csr
+from .entries import ascends, checked_structure, to_csr
 from .sampling import NonEdges
-from .support.arguments import FLOATING, choice, flag, shown, text, vector, whole
+from .support.arguments import FLOATING, choice, constant, flag, shown, text, vector, whole
 from .support.arguments import device as checked_device
 from .support.arguments import dtype as checked_dtype
 from .support.kept import Keeping, kept, lasting
@@ -35,9 +35,10 @@ class SparseMatrix(Keeping):
         symmetric: whether the matrix is known to equal its transpose, value for value.
         hollow: whether the matrix is known to have no entry on the diagonal.
 
-    The constructor checks the kinds of its arguments, not the numbers in them; :meth:`from_any` does, and so does
-    unpickling. Properties such as the transpose, the row numbers and ``row_normalized`` are computed at first use and
-    then kept. So don't change the tensors in place: :meth:`with_values` makes another matrix.
+    The constructor checks the kinds of its arguments, not the numbers in them; :meth:`from_any` does. Unpickling checks
+    that columns and row pointers are inside of the matrix. Properties such as the transpose, the row numbers and
+    ``row_normalized`` are computed at first use and then kept. So don't change the tensors in place:
+    :meth:`with_values` makes another matrix.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class SparseMatrix(Keeping):
             )
         if self.values.shape != self.col.shape:
             raise ValueError(f"values: got {self.values.shape[0]}, want {self.col.shape[0]}, one for each of col")
-        for name in ("rowptr", "col"):
-            if getattr(self, name).device != self.values.device:
-                raise ValueError(f"{name}: is on {getattr(self, name).device} and values on {self.values.device}")
+        for name, part in (("rowptr", self.rowptr), ("col", self.col)):
+            if part.device != self.values.device:
+                raise ValueError(f"{name}: is on {part.device} and values on {self.values.device}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_origin": None, "_transposed": None}
@@ -174,9 +175,7 @@ class SparseMatrix(Keeping):
             TypeError, ValueError: not a string, or an unknown layout.
         """
         choice("layout", layout, LAYOUTS)
-        matrix = SparseMatrix(
-            self.rowptr, self.col, self.values, self.shape, symmetric=self.symmetric, hollow=self.hollow
-        )
+        matrix = self._like(*self.by_rows)
         matrix._layout = layout
         matrix._share(self, "row", "_flipped")
         if self._transposed is not None:
@@ -254,8 +253,7 @@ class SparseMatrix(Keeping):
     @lasting
     def with_ones(self) -> SparseMatrix:
         """A matrix with all values 1. The structure is shared; a symmetric matrix stays symmetric."""
-        ones = torch.ones_like(self.values)
-        return SparseMatrix(self.rowptr, self.col, ones, self.shape, symmetric=self.symmetric, hollow=self.hollow)
+        return self._like(self.rowptr, self.col, torch.ones_like(self.values))
 
     def _share_transposed(self, other: SparseMatrix, values: torch.Tensor) -> None:
         self._set_transposed(other.rowptr, other.col, values)._share(other, "row")
@@ -302,6 +300,8 @@ class SparseMatrix(Keeping):
     def to(self, device: Any = None, dtype: torch.dtype | None = None) -> SparseMatrix:
         """The matrix on another device or with another dtype.
 
+        Values that would be zero or subnormal in ``dtype`` are dropped, as :meth:`from_any` does.
+
         Raises:
             TypeError: a dtype other than torch.float32 and torch.float64, or a device of a wrong kind.
             ValueError: ``dtype`` can't hold a value, or the sum of the absolute values of a row or column; or this
@@ -311,27 +311,27 @@ class SparseMatrix(Keeping):
             checked_dtype("dtype", dtype)
         if device is not None:
             device = checked_device("device", device)
-        if dtype not in (None, self.dtype) and not self._surely_fits(dtype):
-            check_fits(to_csr(self, "values"), "values", dtype)
-        values = self.values.to(device=device, dtype=dtype)
-        if values is self.values:
+        if dtype not in (None, self.dtype):
+            if not self._surely_fits(dtype):
+                check_fits(to_csr(self, "values"), "values", dtype)
+            held = holds(dtype, self.values)
+            if not bool(held.all()):
+                return self._like(*chosen(self.by_rows, held)).to(device=device, dtype=dtype)
+        parts = self._moved(device, dtype)
+        if parts[2] is self.values:
             return self
-        matrix = SparseMatrix(
-            self.rowptr.to(device=device),
-            self.col.to(device=device),
-            values,
-            self.shape,
-            symmetric=self.symmetric,
-            hollow=self.hollow,
-        )
-        matrix._layout = self._layout
+        matrix = self._like(*parts)
         if self._transposed is not None:
-            other = self._transposed
-            matrix._set_transposed(
-                other.rowptr.to(device=device),
-                other.col.to(device=device),
-                other.values.to(device=device, dtype=dtype),
-            )
+            matrix._set_transposed(*self._transposed._moved(device, dtype))
+        return matrix
+
+    def _moved(self, device: Any, dtype: torch.dtype | None) -> tuple[torch.Tensor, ...]:
+        return self.rowptr.to(device=device), self.col.to(device=device), self.values.to(device=device, dtype=dtype)
+
+    def _like(self, rowptr: torch.Tensor, col: torch.Tensor, values: torch.Tensor) -> SparseMatrix:
+        """A matrix with other entries, of the same shape, symmetry and layout."""
+        matrix = SparseMatrix(rowptr, col, values, self.shape, symmetric=self.symmetric, hollow=self.hollow)
+        matrix._layout = self._layout
         return matrix
 
     def _surely_fits(self, dtype: torch.dtype) -> bool:
@@ -352,7 +352,8 @@ class SparseMatrix(Keeping):
 
     def _to_scipy(self, name: str) -> scipy.sparse.csr_matrix:
         """:meth:`to_scipy` with a name for the messages."""
-        values = self.values.detach().cpu().numpy().copy()
+        # SciPy has no matrices of 16 bits.
+        values = self.values.detach().to("cpu", torch.promote_types(self.dtype, torch.float32), copy=True).numpy()
         return scipy.sparse.csr_matrix((values, *self._structure(name)), shape=self.shape)
 
     def _structure(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -386,10 +387,10 @@ class SparseMatrix(Keeping):
         text("name", name)
         checked_dtype("dtype", dtype)
         if isinstance(matrix, SparseMatrix):
+            constant(name, matrix.values)
             # Its constructor has not read the numbers.
-            matrix._structure(name)
-            tiny = torch.finfo(dtype).tiny
-            if matrix._surely_fits(dtype) and bool((matrix.values.abs() >= tiny).all()):
+            ordered = ascends(*matrix._structure(name))
+            if ordered and matrix._surely_fits(dtype) and bool((matrix.values.abs() >= torch.finfo(dtype).tiny).all()):
                 return matrix.to(dtype=dtype)
         device = matrix.device if isinstance(matrix, (torch.Tensor, SparseMatrix)) else None
         return matrix_of_csr(to_csr(matrix, name), name, dtype).to(device=device)

@@ -105,7 +105,11 @@ class Subgraph:
 
 def _numbers_of(nodes: Any, num_nodes: int, device: torch.device) -> torch.Tensor:
     """Checks for different numbers of nodes, or a mask: int64 ``[m]`` on the device, a copy."""
+    if isinstance(nodes, torch.Tensor):
+        arguments.dense("nodes", nodes)
     given = nodes if isinstance(nodes, torch.Tensor) else arguments.array("nodes", nodes).copy()
+    if given.ndim == 0:
+        raise TypeError(f"nodes: got {arguments.shown(nodes)}, want integers [m] or a boolean mask [{num_nodes}]")
     if given.dtype in (torch.bool, np.dtype(bool)):
         mask = torch.as_tensor(given, device=device)
         if tuple(mask.shape) != (num_nodes,):

@@ -3,15 +3,18 @@
 The first line of each test's docstring is a row of the table in docs/pytorch.md: what somebody has: what happens.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from pyg_data import QUICK, hetero, ring
+from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
 import seegera_fast as sf
 from seegera_fast import Graph
-from seegera_fast.tasks import LinkSplit, link_prediction
+from seegera_fast.tasks import FeatureSplit, LinkSplit, link_prediction, split_features, split_links, split_nodes
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -46,6 +49,11 @@ def test_a_split_of_pyg_that_leaks():
         pytest.raises(ValueError, match=r"^valid_pos: the split leaks: .*RandomLinkSplit\(is_undirected=True\) makes"),
     ):
         LinkSplit.from_pyg(*parts)
+    none = RandomLinkSplit(is_undirected=True, neg_sampling_ratio=0.0)(ring(40))
+    with pytest.raises(
+        ValueError, match=r"^valid_neg: got no pairs, .*RandomLinkSplit\(neg_sampling_ratio=1.0\) makes"
+    ):
+        LinkSplit.from_pyg(*none)
     disjoint = RandomLinkSplit(is_undirected=True, disjoint_train_ratio=0.5)(ring(40))
     with pytest.raises(ValueError, match=r"^train: has pairs in edge_label_index .*, want disjoint_train_ratio=0"):
         LinkSplit.from_pyg(*disjoint)
@@ -53,6 +61,40 @@ def test_a_split_of_pyg_that_leaks():
         LinkSplit.from_pyg(disjoint[0], ring(40), disjoint[2])
     with pytest.raises(TypeError, match=r"^test: data: got HeteroData"):
         LinkSplit.from_pyg(*disjoint[:2], hetero())
+
+
+def test_a_split_of_pyg_without_a_number_of_nodes():
+    """parts of `RandomLinkSplit` without `num_nodes` or `x`, with self-loops: all nodes, no self-loops"""
+    data = ring(31)
+    loops = torch.arange(5).repeat(2, 1)
+    # The largest node has one link, which is held out.
+    edges = torch.cat([data.edge_index, torch.tensor([[0, 31], [31, 0]]), loops], dim=1)
+    seen = set()
+    for seed in range(8):
+        torch.manual_seed(seed)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Unable to accurately infer 'num_nodes'")
+            parts = RandomLinkSplit(num_val=0.2, num_test=0.3, is_undirected=True)(Data(edge_index=edges))
+        split = LinkSplit.from_pyg(*parts)
+        assert split.train.num_nodes == 32
+        assert (split.valid_pos[:, 0] < split.valid_pos[:, 1]).all()
+        assert "num_nodes" not in parts[0]
+        seen.add(int(parts[0].edge_index.max()))
+    assert min(seen) < 31, "no split has held the last link out"
+
+
+def test_splits_in_lists_and_sets():
+    """splits in lists and sets: compared as objects; a split keeps its own tensors"""
+    graph = Graph.from_pyg(ring(12, y=torch.arange(12) % 2))
+    for made in (split_links, split_features, split_nodes):
+        first, second = (made(graph, 0.2, 0.2) for _ in range(2))
+        assert first == first
+        assert second not in [first]
+        assert len({first, second}) == 2
+    given = torch.tensor([[0, 1]])
+    split = FeatureSplit(Graph.from_pyg(ring(4)), given, [1.0], [], [], [], [])
+    given[0, 1] = 0
+    assert split.valid_pos.tolist() == [[0, 1]]
 
 
 FAULTS = {

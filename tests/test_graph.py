@@ -1,5 +1,6 @@
 """Graph: what is made of the edges, what is derived, and what is refused."""
 
+import copy
 import warnings
 
 import cases
@@ -52,6 +53,13 @@ def test_a_directed_graph_becomes_undirected_with_a_warning():
     assert caught[0].filename == __file__
     assert graph.edges().tolist() == [[0, 1], [1, 2]]
     assert torch.equal(graph.adjacency.to_dense(), graph.adjacency.to_dense().T)
+
+
+def test_sums_that_differ_in_their_rounding_are_no_direction(quiet):
+    row, col, data = [0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0.1, 0.2, 0.3, 0.3, 0.2, 0.1]
+    assert 0.1 + 0.2 + 0.3 != 0.3 + 0.2 + 0.1
+    graph = Graph(scipy.sparse.coo_array((data, (row, col)), shape=(2, 2)), weighted=True, dtype=torch.float64)
+    assert graph.weights.tolist() == [max(0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1)] * 2
 
 
 def test_weights_are_ignored_with_a_warning():
@@ -227,6 +235,37 @@ def test_graph_to_another_dtype(weighted):
     if weighted:
         assert double.labels.tolist() == [0, 1, 2, 3]
         assert double.masks["train"].tolist() == mask.tolist()
+
+
+def test_graph_to_a_dtype_that_holds_not_every_weight():
+    weights = np.array([[0, 1e-50, 3], [1e-50, 0, 1], [3, 1, 0]])
+    features = np.array([[1e-40, 0], [1e-50, 1], [1, 1]])
+    double = Graph(weights, features, weighted=True, dtype=torch.float64)
+    double.edge_times = torch.tensor([7.0, 8.0, 9.0], dtype=torch.float64)
+    with pytest.warns(UserWarning, match=r"edges of weight 0 \(in torch\.float32\), which vanish .*: 1;"):
+        single = double.to(dtype=torch.float32)
+    with pytest.warns(UserWarning, match="vanish"):
+        want = Graph(weights, features, weighted=True)
+    assert single.edges().tolist() == want.edges().tolist() == [[0, 2], [1, 2]]
+    assert single.weights.tolist() == want.weights.tolist()
+    assert single.edge_times.tolist() == [8.0, 9.0]
+    assert_same_bits(single.propagation.to_dense(), want.propagation.to_dense())
+    assert_same_bits(single.features.to_dense(), want.features.to_dense())
+    assert double.num_edges == 3
+
+
+def test_what_users_change_later(quiet):
+    """A graph has its own masks and parts, and so has each graph that is made from it."""
+    parts = np.array([0, 0, 1, 1])
+    graph = Graph(TRIANGLE, masks={"train": np.ones(4, bool)})
+    # The fourth node has no link.
+    other = graph.with_edges([[0, 1], [1, 2]]).with_parts(np.zeros(4, int))
+    cut = Graph(np.ones((4, 4))).with_parts(parts)
+    parts[:] = 7
+    assert cut.parts.tolist() == [0, 0, 1, 1]
+    for made in (other, copy.copy(graph), graph.with_features(np.eye(4))):
+        made.masks["valid"] = made.masks.pop("train")
+    assert [*graph.masks] == ["train"]
 
 
 @pytest.mark.gpu

@@ -51,7 +51,7 @@ def test_one_hot_labels(kind):
         ([0, 1, 2], ValueError, r"labels: got shape \(3,\), want one label per node: \[4\]"),
         (np.eye(3), ValueError, r"labels: got shape \(3,\), want one label per node: \[4\]"),
         (np.zeros((4, 2, 2)), ValueError, r"labels: got shape \(4, 2, 2\), want one label per node: \[4\]"),
-        (3, ValueError, r"labels: got shape \(\), want one label per node: \[4\]"),
+        (3, TypeError, r"labels: got 3, want one label per node: \[4\]"),
         (np.zeros((4, 0)), ValueError, r"labels: got shape \(4, 0\), want one label per node: \[4\]"),
         ([0.5, 1, 2, 3], TypeError, r"labels: got values of type float64 that are not whole, want integers or words"),
         (

@@ -6,6 +6,7 @@ The first line of each test's docstring is a row of the table in docs/pytorch.md
 import networkx
 import numpy as np
 import pytest
+import torch
 from pyg_data import EDGES, QUICK
 
 from seegera_fast import Graph
@@ -96,9 +97,18 @@ def test_attributes_of_networkx():
     g = networkx.path_graph(3)
     for node in g:
         g.nodes[node].update(age=node + 0.5, vector=[node, 1], several=[1, node % 2], ragged=[0] * (node + 1))
+        g.nodes[node].update(tensor=torch.tensor([node, 0.5], dtype=torch.bfloat16), single=torch.tensor(node))
+        g.nodes[node].update(learned=torch.ones(2, requires_grad=True), word="a")
     assert Graph.from_networkx(g, "age").features.to_dense().tolist() == [[0.5], [1.5], [2.5]]
     assert Graph.from_networkx(g, "vector").num_features == 2
+    assert Graph.from_networkx(g, "tensor").features.to_dense().tolist() == [[0, 0.5], [1, 0.5], [2, 0.5]]
+    assert Graph.from_networkx(g, "single").features.to_dense().tolist() == [[0], [1], [2]]
+    with pytest.raises(TypeError, match=r"^features: got 'a' as a node's 'word', want a number or a vector"):
+        Graph.from_networkx(g, "word")
+    with pytest.raises(TypeError, match=r"^labels: got dict, want one label per node: \[3\]"):
+        Graph.from_networkx(g, labels=networkx.get_node_attributes(g, "word"))
     for arguments, message in [
+        ({"features": "learned"}, "features: got a tensor that requires a gradient"),
         ({"labels": "several"}, "labels: got several classes for node 1"),
         ({"features": "ragged"}, "features: got rows of different lengths"),
         ({"labels": "ragged"}, "labels: got list"),

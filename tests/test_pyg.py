@@ -5,6 +5,9 @@ The first line of each test's docstring is a row of the table in docs/pytorch.md
 
 import copy
 import pickle
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import networkx
 import numpy as np
@@ -184,6 +187,41 @@ def test_isolated_nodes():
     assert Graph.from_pyg(Data(edge_index=PATH, node_index=torch.arange(9))).num_nodes == 9
     with pytest.raises(ValueError, match="edge_index: got node 2, want numbers from 0 to 1"):
         Graph.from_pyg(Data(edge_index=PATH, x=torch.ones(2, 2)))
+
+
+def test_data_in_several_threads():
+    """`Graph.from_pyg` in several threads: what the process warns of stays as it was"""
+    begun, entered, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class First(Data):
+        @property
+        def num_nodes(self):
+            begun.set()
+            # Longer than the other thread takes, if nothing keeps it from going on.
+            entered.wait(0.5)
+            return Data.num_nodes.fget(self)
+
+    class Second(Data):
+        @property
+        def num_nodes(self):
+            entered.set()
+            ended.wait(10)
+            return Data.num_nodes.fget(self)
+
+    def first():
+        Graph.from_pyg(First(edge_index=PATH))
+        ended.set()
+
+    def second():
+        begun.wait(10)
+        Graph.from_pyg(Second(edge_index=PATH))
+
+    filters, shown = [*warnings.filters], warnings.showwarning
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(first), pool.submit(second)]:
+            done.result()
+    assert warnings.filters == filters
+    assert warnings.showwarning is shown
 
 
 def test_features():

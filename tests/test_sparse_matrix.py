@@ -1,5 +1,7 @@
 """SparseMatrix: every way in, what is derived, and what is refused."""
 
+import pickle
+
 import cases
 import hypothesis
 import numpy as np
@@ -62,6 +64,33 @@ def test_a_csr_matrix_out_of_order():
     assert matrix.col.tolist() == [0, 2]
     assert matrix.values.tolist() == [2.0, 4.0]
     assert given.indices.tolist() == [2, 0, 2], "the input was changed"
+
+
+def test_a_sparse_matrix_out_of_order():
+    """Its constructor has not looked at the columns, which torch does not sort either."""
+    parts = torch.tensor([0, 3, 3, 4]), torch.tensor([2, 0, 2, 1]), torch.tensor([1.0, 2.0, 3.0, 1.0])
+    given = SparseMatrix(*parts, (3, 3))
+    for matrix in (SparseMatrix.from_any(given), SparseMatrix.from_any(pickle.loads(pickle.dumps(given)))):
+        assert_well_formed(matrix)
+        assert matrix.to_dense().tolist() == [[2, 0, 4], [0, 0, 0], [0, 1, 0]]
+    twice = SparseMatrix(torch.tensor([0, 2]), torch.tensor([1, 1]), torch.ones(2), (1, 2))
+    assert SparseMatrix.from_any(twice).to_dense().tolist() == [[0, 2]]
+    ordered = SparseMatrix(torch.tensor([0, 1, 2]), torch.tensor([1, 1]), torch.ones(2), (2, 2))
+    assert SparseMatrix.from_any(ordered) is ordered
+
+
+def test_a_sparse_matrix_that_requires_a_gradient():
+    given = SparseMatrix(torch.arange(3), torch.arange(2), torch.ones(2, requires_grad=True), (2, 2))
+    for made in (lambda: Graph(np.zeros((2, 2)), given), lambda: Graph(given, np.eye(2))):
+        with pytest.raises(ValueError, match=r"^(features|adjacency): got a tensor that requires a gradient"):
+            made()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_sparse_matrix_of_16_bits(dtype):
+    given = SparseMatrix(torch.arange(3), torch.arange(2), torch.tensor([1.5, 2], dtype=dtype), (2, 2))
+    assert given.to_scipy().toarray().tolist() == [[1.5, 0], [0, 2]]
+    assert SparseMatrix.from_any(given).to_dense().tolist() == [[1.5, 0], [0, 2]]
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (3, 2)])
@@ -225,6 +254,21 @@ def test_to_another_dtype(transposed_first):
     assert matrix.to(dtype=torch.float64) is matrix
     assert matrix.to("cpu") is matrix
     assert cases.graph("path").propagation.to(dtype=torch.float32).symmetric
+
+
+def test_to_a_dtype_that_holds_not_every_value():
+    """They are dropped, as they are where the matrix is made."""
+    dense = np.array([[1e-40, 0.0, -1e-60], [1.0, 1e-50, 2.0], [0.0, 0.0, 0.0]])
+    double = SparseMatrix.from_any(dense, dtype=torch.float64).with_layout("dense")
+    double.transposed  # noqa: B018
+    single = double.to(dtype=torch.float32)
+    assert_well_formed(single)
+    assert single.layout == "dense"
+    assert single.transposed.nnz == single.nnz == 2
+    assert torch.equal(single.to_dense(), SparseMatrix.from_any(dense).to_dense())
+    assert torch.isfinite(single.row_normalized.values).all()
+    zero = double.with_values(torch.zeros_like(double.values)).to(dtype=torch.float32)
+    assert zero.nnz == double.nnz, "a zero that is stored is no number that float32 lacks"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.complex64, torch.bool])

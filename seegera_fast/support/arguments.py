@@ -207,10 +207,18 @@ def array(name: str, value: Any) -> np.ndarray:
         # NumPy has neither bfloat16 nor the dtypes of one byte.
         return (value.to(torch.float64) if value.dtype.is_floating_point else value).numpy()
     unmasked(name, value)
+    value = without_tensors(name, value)
     try:
         return np.asarray(value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise ValueError(f"{name}: got {type(value).__name__}, want an array of numbers ({error})") from None
+
+
+def without_tensors(name: str, value: Any) -> Any:
+    """A list with arrays in place of its tensors, of which NumPy does not take every kind; other values as they are."""
+    if not isinstance(value, (list, tuple)) or not any(isinstance(part, torch.Tensor) for part in value):
+        return value
+    return [array(name, part) if isinstance(part, torch.Tensor) else part for part in value]
 
 
 def unmasked(name: str, value: Any) -> None:
@@ -219,11 +227,14 @@ def unmasked(name: str, value: Any) -> None:
         raise ValueError(f"{name}: got {int(np.ma.count_masked(value))} masked entries, want none: {name}.filled(...)")
 
 
-def integers(name: str, value: Any, device: torch.device, below: int | None = None) -> torch.Tensor:
+def integers(
+    name: str, value: Any, device: torch.device, below: int | None = None, *, own: bool = False
+) -> torch.Tensor:
     """Converts integers to int64 on a device, because torch would take a uint8 or bool tensor for a mask.
 
     Args:
         below: all must be from 0 to ``below - 1``; None: any.
+        own: the result shares no memory with what was given, for an object that keeps it.
     """
     if isinstance(value, torch.Tensor):
         dense(name, value)
@@ -235,7 +246,7 @@ def integers(name: str, value: Any, device: torch.device, below: int | None = No
         raise TypeError(f"{name}: got {type(value).__name__} that is no tensor of integers ({error})") from None
     if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
         raise TypeError(f"{name}: got {found.dtype}, want integers")
-    found = found.to(torch.int64)
+    found = found.to(torch.int64, copy=own)
     if below is not None and found.numel():
         in_range(name, found, below)
     return found
@@ -249,6 +260,8 @@ def _as_torch_takes_it(value: Any) -> Any:
     if not isinstance(value, np.ndarray) and not (hasattr(value, "to_numpy") and hasattr(value, "__array__")):
         return value
     found = np.asarray(value)
+    if found.dtype.kind == "O" and all(is_integer(number) for number in found.flat):
+        return found.tolist()
     found = found.astype(found.dtype.newbyteorder("="), copy=False)
     return found if found.flags.writeable and min(found.strides, default=0) >= 0 else found.copy()
 

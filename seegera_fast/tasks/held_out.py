@@ -14,12 +14,15 @@ from ..graph import Graph
 from ..support import arguments
 
 PARTS = ("valid_pos", "valid_neg", "test_pos", "test_neg")
+LEAK, NO_PAIRS = "the split leaks", "got no pairs"
+# What to tell PyTorch Geometric where a message has these words.
+REMEDIES = {LEAK: "is_undirected=True", NO_PAIRS: "neg_sampling_ratio=1.0"}
 # What a message calls what is held out, what should not be there, and what is wanted.
 LINK_WORDS = ("pairs", "edges, not pairs without a link", "each edge in one part, in either direction")
 CELL_WORDS = ("entries", "not zero in the whole matrix", "each entry in one part")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinkSplit:
     """Held-out links, and pairs without a link. :func:`split_links` makes one, and so can you: it is checked.
 
@@ -52,9 +55,7 @@ class LinkSplit:
         _refuse_leaks(self, edges, self.train.num_nodes, LINK_WORDS)
         for part in ("valid", "test"):
             if len(getattr(self, f"{part}_pos")) and not len(getattr(self, f"{part}_neg")):
-                raise ValueError(
-                    f"{part}_neg: got no pairs, want pairs without a link, as many as {part}_pos has edges"
-                )
+                raise ValueError(f"{part}_neg: {NO_PAIRS}, want pairs without a link, as many as {part}_pos has edges")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ class LinkSplit:
         Args:
             train, valid, test: the three parts. The edges of ``train`` become the training graph, and the pairs in
                 ``edge_label_index`` of the others are held out, or those in ``pos_edge_label_index`` and
-                ``neg_edge_label_index``.
+                ``neg_edge_label_index``. Those of a node with itself are left out, as self-loops are.
             options: further arguments of :meth:`seegera_fast.Graph.from_pyg`.
 
         Raises:
@@ -90,7 +91,8 @@ class LinkSplit:
         """
         parts = {"train": train, "valid": valid, "test": test}
         pairs = {name: pyg.pairs_of_part(name, data) for name, data in parts.items()}
-        graph = Graph.from_pyg(pyg.without_pairs(train), **options)
+        least = max((int(each.max()) + 1 for both in pairs.values() for each in both if each.numel()), default=0)
+        graph = Graph.from_pyg(pyg.without_pairs(train, least), **options)
         learned = keys_of(_pairs("train", pairs["train"][0], graph), graph.num_nodes)
         if not torch.isin(learned, keys_of(graph.edges(), graph.num_nodes)).all():
             raise ValueError(
@@ -99,10 +101,13 @@ class LinkSplit:
         try:
             return cls(graph, *pairs["valid"], *pairs["test"])
         except ValueError as error:
-            raise ValueError(f"{error}: RandomLinkSplit(is_undirected=True) makes such parts") from None
+            remedy = next((remedy for words, remedy in REMEDIES.items() if words in str(error)), None)
+            if remedy is None:
+                raise
+            raise ValueError(f"{error}: RandomLinkSplit({remedy}) makes such parts") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FeatureSplit:
     """Hidden non-zero entries of the features, and zero entries. :func:`split_features` makes one, and so can you.
 
@@ -142,7 +147,7 @@ class FeatureSplit:
         _refuse_leaks(self, features.row * width + features.col, width, CELL_WORDS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodeSplit:
     """The labelled nodes of each part: int64 ``[k]`` node numbers, ascending.
 
@@ -162,16 +167,16 @@ class NodeSplit:
             given = getattr(self, name)
             device = given.device if isinstance(given, torch.Tensor) else torch.device("cpu")
             part = arguments.integers(name, given, device).sort().values
-            if part.ndim != 1 or (part.numel() and part[0] < 0):
-                raise ValueError(f"{name}: got shape {tuple(part.shape)}, want node numbers [k], 0 or above")
+            if part.ndim != 1:
+                raise ValueError(f"{name}: got shape {tuple(part.shape)}, want node numbers [k]")
+            if part.numel() and part[0] < 0:
+                raise ValueError(f"{name}: got {int(part[0])}, want node numbers of 0 and above")
             object.__setattr__(self, name, part)
         every = torch.cat([part.cpu() for part in (self.train, self.valid, self.test)])
         nodes, counts = every.unique(return_counts=True)
         if (counts > 1).any():
             node = int(nodes[counts > 1][0])
-            raise ValueError(
-                f"train, valid, test: the split leaks: node {node} is there twice, want each node in one part"
-            )
+            raise ValueError(f"train, valid, test: {LEAK}: node {node} is there twice, want each node in one part")
 
 
 def check_link_split_of(graph: Graph, split: LinkSplit) -> None:
@@ -230,7 +235,7 @@ def _refuse_leaks(split: Any, seen: torch.Tensor, width: int, words: tuple[str, 
         if wrong.any():
             first, second = getattr(split, name)[wrong][0].tolist()
             raise ValueError(
-                f"{name}: the split leaks: {int(wrong.sum())} {things}, of which one is ({first}, {second}), are "
+                f"{name}: {LEAK}: {int(wrong.sum())} {things}, of which one is ({first}, {second}), are "
                 f"{what}; want {wanted}"
             )
 
@@ -265,13 +270,15 @@ def _pairs(name: str, pairs: Any, graph: Graph) -> torch.Tensor:
 
 def _cells(name: str, cells: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
     """int64 ``[m, 2]``: rows and columns of a matrix."""
-    found = arguments.integers(name, cells, device)
+    found = arguments.integers(name, cells, device, own=True)
     if found.numel() == 0:
         return found.new_empty(0, 2)
     if found.ndim != 2 or found.shape[1] != 2:
         raise ValueError(f"{name}: got shape {tuple(found.shape)}, want [number of entries, 2]")
-    if found.min() < 0 or (found >= found.new_tensor(shape)).any():
-        raise ValueError(f"{name}: got numbers up to {found.max(dim=0).values.tolist()}, want a matrix {shape}'s")
+    outside = ((found < 0) | (found >= found.new_tensor(shape))).any(dim=1)
+    if outside.any():
+        row, col = found[outside][0].tolist()
+        raise ValueError(f"{name}: got row {row}, column {col}, want an entry of a matrix of shape {shape}")
     return found
 
 
