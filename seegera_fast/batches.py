@@ -326,12 +326,18 @@ class LoadedBatches:
 
     def steps(self, seed: int, epoch: int) -> Iterator[Step]:
         # A loader that shuffles by torch's generator has the same batches in each run, and leaves no trace in it.
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(derive_seed(seed, epoch, Site.BATCHES))
-            number, loaded = 0, iter(self.loader)
-            while data := list(islice(loaded, self.per_step)):
-                yield [partial(self._batch, seed, epoch, number + place, one) for place, one in enumerate(data)]
-                number += len(data)
+        state = torch.Generator("cpu").manual_seed(derive_seed(seed, epoch, Site.BATCHES)).get_state()
+        number, loaded = 0, None
+        while True:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.set_state(state)
+                loaded = iter(self.loader) if loaded is None else loaded
+                data = list(islice(loaded, self.per_step))
+                state = torch.default_generator.get_state()
+            if not data:
+                return
+            yield [partial(self._batch, seed, epoch, number + place, one) for place, one in enumerate(data)]
+            number += len(data)
 
     def repeated(self) -> Mapping[str, Any] | None:
         """See :meth:`WholeGraph.repeated`. A loader may give other batches in each epoch."""

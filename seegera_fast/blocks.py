@@ -52,6 +52,7 @@ class EmbeddingRows:
     def __init__(
         self, encoder: Encoder, graph: Graph, num_draws: int, seed: int | torch.Tensor, rows_at_once: int
     ) -> None:
+        _require_no_hooks(encoder)
         self._encoder, self._graph, self._draws = encoder, graph, num_draws
         self._layers = (encoder.first, *encoder.rest)
         noise_weight = encoder.first.noise_weight
@@ -146,6 +147,17 @@ class EmbeddingRows:
             activation=self._encoder.activation(0),
         )
         return lines.reshape(count, draws, -1)
+
+
+def _require_no_hooks(encoder: Encoder) -> None:
+    """Refuses what would be passed over: blocks of rows take the weights of layers, and don't call the layers."""
+    for name, module in encoder.named_modules(prefix="node_mean"):
+        if module._forward_pre_hooks or module._forward_hooks:
+            raise ValueError(
+                f"rows_at_once, out: got a model with a hook on {name}, as torch.nn.utils.prune and weight_norm put "
+                "there, which rows at a time would not call; want none (prune.remove, remove_weight_norm), or embed() "
+                "of all rows at once"
+            )
 
 
 def _narrows(weight: torch.Tensor) -> bool:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from . import precision
 from .checkpoint_file import Course, State, read, write
 from .graph import Graph
+from .model import SeeGera
 from .support import arguments
 from .support.atomic import Lock, Unwritable, alone, remove_unfinished, require_writable
+from .version import __version__
 
 
 @dataclass(frozen=True)
@@ -125,3 +129,42 @@ def digest(tensors: tuple[torch.Tensor, ...]) -> str:
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()[:16]
+
+
+def identity(
+    model: SeeGera, settings: Mapping[str, Any], seed: int, data: Graph | None, fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Everything that determines the bits of a run's epochs, by name; not how many there are.
+
+    Args:
+        settings: the fields of the run's TrainingConfig, by name.
+    """
+    try:
+        json.dumps(dict(fields))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"fields: got what JSON can't hold ({error}), want texts, numbers, and lists of them") from None
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    facts = {
+        "version": __version__,
+        "precision": precision.in_use(next(model.parameters()).device),
+        **asdict(model.config),
+        **settings,
+        "seed": seed,
+        "seed of the weights": model.seed,
+        **({"frozen": frozen} if frozen else {}),
+        **fields,
+        **fingerprint(model.graph if data is None else data),
+    }
+    del facts["epochs"]
+    return facts
+
+
+def more_facts(
+    model: SeeGera, settings: Mapping[str, Any], checkpoint: Checkpoint | None, data: Graph | None
+) -> dict[str, Any]:
+    """What has to be the same in all processes besides the identity of the run."""
+    facts: dict[str, Any] = {"epochs": settings["epochs"], "torch": torch.__version__}
+    facts["checkpoint every"] = None if checkpoint is None else checkpoint.every
+    if data is not None and data is not model.graph:
+        facts |= {f"{name} that is trained on": value for name, value in fingerprint(model.graph).items()}
+    return facts

@@ -20,6 +20,9 @@ FORMAT = "seegera_fast.Checkpoint/2"
 # Groups of tensors in the file. Each tensor is stored under the name GROUP/NAME.
 WEIGHTS, BEST, ADAM = "weights", "best", "adam"
 HEADER = ("format", "identity", "epoch", "best", "seconds", "peak_memory", "history")
+# A field of the names of weights that Adam has nothing for: buffers, and parameters that are frozen or that no gradient
+# reaches. Most models have none, and no such field.
+UNTRAINED = "untrained"
 # What Adam keeps for each parameter: a number, and two tensors of the parameter's shape.
 STEP, MEANS, SQUARES = "step", "exp_avg", "exp_avg_sq"
 
@@ -91,6 +94,7 @@ def write(path: Path, state: State, identity: Mapping[str, Any]) -> None:
     """
     groups = {WEIGHTS: state.weights, ADAM: state.adam, BEST: state.best.weights if state.best else {}}
     tensors = {f"{group}/{name}": tensor for group, members in groups.items() for name, tensor in members.items()}
+    untrained = [name for name in state.weights if f"{name}/{STEP}" not in state.adam]
     content = {
         "format": FORMAT,
         "identity": dict(identity),
@@ -99,6 +103,7 @@ def write(path: Path, state: State, identity: Mapping[str, Any]) -> None:
         "seconds": state.seconds,
         "peak_memory": state.peak_memory,
         "history": state.history,
+        **({UNTRAINED: untrained} if untrained else {}),
     }
     with written_aside(path) as file:
         tensor_file.write(file, tensors, {key: json.dumps(value, allow_nan=False) for key, value in content.items()})
@@ -135,7 +140,7 @@ def _read(file: TensorFile, course: Course) -> State:
     epoch = header.whole("epoch", 1)
     history, best = _read_history(header, epoch, course)
     groups: dict[str, dict[str, torch.Tensor]] = {WEIGHTS: {}, ADAM: {}, BEST: {}}
-    for key in _checked_entries(file, course.weights, best is not None):
+    for key in _checked_entries(file, course.weights, _untrained(header, course.weights), best is not None):
         group, _, name = key.partition("/")
         groups[group][name] = file.tensor(key, finite=not name.endswith(f"/{SQUARES}"))
     _check_adam(file.path, groups[ADAM], epoch, course.steps_per_epoch)
@@ -161,7 +166,7 @@ def _read_header(where: str, texts: Mapping[str, str], identity: Mapping[str, An
     header = Fields(where, content)
     if content.get("format") != FORMAT:
         raise ValueError(f"{where} has format {quoted(content.get('format'))}, want {FORMAT!r}")
-    header.have(HEADER)
+    header.have(HEADER, [UNTRAINED])
     _check_identity(where, header.fields("identity"), json.loads(json.dumps(dict(identity))))
     return header
 
@@ -206,15 +211,27 @@ def _read_history(header: Fields, epoch: int, course: Course) -> tuple[list[Any]
     return history, best
 
 
-def _checked_entries(file: TensorFile, weights: Mapping[str, torch.Tensor], has_best: bool) -> list[str]:
+def _untrained(header: Fields, weights: Mapping[str, torch.Tensor]) -> list[str]:
+    if UNTRAINED not in header:
+        return []
+    names = header.items(UNTRAINED)
+    if not set(names) < set(weights):
+        raise header.wrong(UNTRAINED, "names of weights, but not of all")
+    return names
+
+
+def _checked_entries(
+    file: TensorFile, weights: Mapping[str, torch.Tensor], untrained: list[str], has_best: bool
+) -> list[str]:
     """The names of the tensors, after a check that the file has those of a checkpoint and no others."""
     expected: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
     for name, tensor in weights.items():
         kind = tensor.dtype, tuple(tensor.shape)
         groups = (WEIGHTS, BEST) if has_best else (WEIGHTS,)
         expected |= {f"{group}/{name}": kind for group in groups}
-        expected |= {f"{ADAM}/{name}/{STEP}": (torch.float32, ())}
-        expected |= {f"{ADAM}/{name}/{key}": kind for key in (MEANS, SQUARES)}
+        if name not in untrained:
+            expected |= {f"{ADAM}/{name}/{STEP}": (torch.float32, ())}
+            expected |= {f"{ADAM}/{name}/{key}": kind for key in (MEANS, SQUARES)}
     for name in {**expected, **file.entries}:
         if name not in file.entries:
             raise ValueError(f"{file.path} lacks the tensor {name}")

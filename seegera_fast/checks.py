@@ -206,6 +206,9 @@ def one_element(value: float | torch.Tensor, device: torch.device) -> torch.Tens
     """Converts a factor to what the operators take: float64 ``[1]`` on a device."""
     if isinstance(value, torch.Tensor):
         return value.detach().to(device=device, dtype=torch.float64).reshape(1)
+    if torch.compiler.is_compiling():
+        # torch.full would make the number a constant, and the function be compiled again for each other one.
+        return torch.ones(1, dtype=torch.float64, device=device) * value
     return torch.full((1,), value, dtype=torch.float64, device=device)
 
 

@@ -21,6 +21,8 @@ from .tasks.link_prediction import pair_metrics
 
 # The parameters that are fields of a configuration. None leaves them to the preset.
 FIELDS = ("embedding_dim", "hidden_dim", "epochs", "learning_rate", "dropout")
+# What a task is given besides fields.
+GIVEN = ("graph", "preset", "variant", "seed", "valid", "test", "progress")
 
 
 class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -28,7 +30,8 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     A graph is one object, whose rows can't be taken apart. So a search over parameters needs ``cv=[(all, all)]`` with
     ``all`` the numbers of all nodes: each candidate is fitted to the graph without a share ``valid`` of its links, and
-    :meth:`score` is the AUC on those.
+    :meth:`score` is the AUC on those. scikit-learn's searches take no Graph, but its matrix and its features:
+    ``search.fit(graph.adjacency.to_scipy(), features=graph.features)``.
 
     Args:
         variant: "v1" (independent), "v2" (correlated) or "v3" (correlated, with masking).
@@ -111,6 +114,9 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         valid = arguments.probability("valid", self.valid)
         fields = {} if self.fields is None else self.fields
         arguments.instance("fields", fields, Mapping)
+        taken = [name for name in GIVEN if name in fields]
+        if taken:
+            raise ValueError(f"fields: got {taken[0]!r}, want names of fields of SeeGeraConfig or TrainingConfig")
         given = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
         graph = self._graph(X, y, features, fitting=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -123,6 +129,9 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 result = tasks.embed(*run, progress=self.verbose > 0, **options)
         self.graph_, self.model_, self.n_iter_ = graph, result.model, result.epochs
         self.n_features_in_ = graph.num_nodes
+        if isinstance(X, (Graph, torch.Tensor)):
+            # Those of an earlier fit, which scikit-learn drops where it looks at a matrix.
+            vars(self).pop("feature_names_in_", None)
         self._normalizes = result.fields["normalize_features"]
         self.embedding_ = self._embed(graph)
         return self

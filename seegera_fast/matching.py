@@ -110,6 +110,12 @@ def _compare_preparation(model: Prediction, graph: Graph) -> None:
         )
 
 
+def should_follow(graph: Graph, weight: torch.Tensor) -> bool:
+    """Whether a model's weights have come to be of another kind than its graph, and of one that a graph can have."""
+    other = (graph.device, graph.dtype) != (weight.device, weight.dtype)
+    return other and weight.dtype in FLOATING and not weight.is_meta
+
+
 def check_kind(weight: torch.Tensor, graph: Graph) -> None:
     """Refuses a graph of another dtype or on another device than a weight of the model.
 

@@ -17,7 +17,6 @@ from . import checks, matching, model_file, ops
 from .backends import Lease
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
-from .convert import FLOATING
 from .distributed import Processes
 from .graph import Graph, check_graph
 from .masking import mask_features, mask_structure
@@ -168,9 +167,10 @@ class SeeGera(Prediction, nn.Module):
         """Moves or converts the weights, for ``to``, ``double`` and their like. The model's own graph follows."""
         super()._apply(function, recurse)
         graph, weight = self._graph, self.node_mean.first.weight
-        follows = graph is not None and weight.dtype in FLOATING and not weight.is_meta
-        if follows and (graph.device, graph.dtype) != (weight.device, weight.dtype):
+        if graph is not None and matching.should_follow(graph, weight):
             self._graph = graph.to(device=weight.device, dtype=weight.dtype)
+            if "propagation" in graph.__dict__:
+                self._prepare(self._graph)
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SeeGera:
@@ -178,7 +178,7 @@ class SeeGera(Prediction, nn.Module):
         copied = memo[id(self)] = type(self).__new__(type(self))
         if self._graph is not None:
             memo[id(self._graph)] = self._graph
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        copied.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
         return copied
 
     def forward(
@@ -226,8 +226,9 @@ class SeeGera(Prediction, nn.Module):
         rate = self._dropout
         nodes, feature_rows = self._encode(propagation, features, draws, rate, derive_seed(seed, Site.ENCODER))
         z_nodes, z_features = self._sample(nodes, feature_rows, derive_seed(seed, Site.SAMPLES))
-        decoder_seed = derive_seed(seed, Site.DECODER)
-        z_links, decoded = self._decode(propagation, features, z_nodes, z_features, rate, decoder_seed)
+        z_links, decoded = self._decode(
+            propagation, features, z_nodes, z_features, rate, derive_seed(seed, Site.DECODER)
+        )
         return bound(
             config,
             Targets(graph.adjacency, features, features is not graph.features, visible_edges, whole),
@@ -313,8 +314,7 @@ class SeeGera(Prediction, nn.Module):
     def _encode_nodes(
         self, propagation: SparseMatrix, features: SparseMatrix, num_draws: int, rate: float, seed: int | torch.Tensor
     ) -> Posterior:
-        config = self.config
-        variance_draws = num_draws if config.noisy_variance else 1
+        variance_draws = num_draws if self.config.noisy_variance else 1
         mean_seed = derive_seed(seed, Site.NODES, Site.MEAN)
         log_var_seed = derive_seed(seed, Site.NODES, self._log_var_site)
         mean = self.node_mean(propagation, features, num_draws, rate, mean_seed)
@@ -372,8 +372,8 @@ class SeeGera(Prediction, nn.Module):
             return z_nodes, None
         if rate > 0:
             z_features = ops.dropout(z_features, rate, derive_seed(seed, Site.FEATURE_DROPOUT))
-        decoder_seed = derive_seed(seed, Site.FEATURE_DECODER)
-        return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, decoder_seed)
+        seed = derive_seed(seed, Site.FEATURE_DECODER)
+        return z_nodes, self.decoder(propagation, features, z_nodes, z_features, rate, seed)
 
     def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
         """Writes weights, configuration and sizes in the safetensors format. The same model gives the same bytes.

@@ -46,7 +46,12 @@ def asked(device_type: str) -> str:
     That of torch.autocast, "medium", comes first, then ``torch.backends.mkldnn.matmul.fp32_precision`` (on a GPU that
     of ``torch.backends.cuda``), then ``torch.get_float32_matmul_precision()``.
     """
-    return "medium" if getattr(_local, device_type, False) else _setting(device_type)
+    return "medium" if _in_autocast(device_type) else _setting(device_type)
+
+
+def _in_autocast(device_type: str) -> bool:
+    """Whether the code is inside of torch.autocast, or in an operation that is."""
+    return getattr(_local, device_type, False) or torch.is_autocast_enabled(device_type)
 
 
 def _setting(device_type: str) -> str:
@@ -92,7 +97,9 @@ def in_use(device: torch.device) -> str:
     """The precision that operations on float32 have on a device now."""
     backend = backend_of(device)
     # The reference multiplies as PyTorch does.
-    return asked(device.type) if backend is backends.REFERENCE else PRECISIONS[current(backend, device)]
+    if backend is backends.REFERENCE:
+        return asked(device.type)
+    return PRECISIONS[_current(backend.name, str(device), _in_autocast(device.type))]
 
 
 @contextmanager

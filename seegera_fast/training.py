@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from . import backends, precision
+from . import backends
 from .batches import Source, WholeGraph
 from .capture import recorded_on
-from .checkpoint import Checkpoint, fingerprint
+from .checkpoint import Checkpoint, identity, more_facts
 from .checkpoint_file import Best, Course, State, adam_state, restore_adam
 from .distributed import Processes
 from .graph import Graph
@@ -27,7 +27,6 @@ from .support.kept import lasting
 from .support.memory import peak_memory
 from .support.progress import Steps
 from .support.signals import stop_on_signals
-from .version import __version__
 
 Scores = dict[str, float]
 
@@ -184,6 +183,12 @@ def train(
         ("fields", fields, Mapping),
     ):
         arguments.instance(name, value, kind, optional=True)
+    if not isinstance(source, Source | None):
+        raise TypeError(f"source: got {arguments.shown(source)}, want None, or what batches.source_of makes of batches")
+    if model.graph is None:
+        raise ValueError("model: has no graph, want one that was built with the graph that it is trained on")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("model: has no parameter that requires a gradient, want at least one to train")
     seed = arguments.whole("seed", seed, least=None)
     progress = arguments.flag("progress", progress)
     source, processes = WholeGraph() if source is None else source, Processes.current()
@@ -197,9 +202,10 @@ def train(
             if checkpoint is not None and processes.first:
                 lock = stack.enter_context(checkpoint.kept())
         if checkpoint is not None or processes.size > 1:
-            facts = _identity(model, config, seed, data, {**(fields or {}), **source.facts})
+            settings = asdict(config)
+            facts = identity(model, settings, seed, data, {**(fields or {}), **source.facts})
             if processes.size > 1:
-                processes.require_same({**facts, **_more_facts(model, config, checkpoint, data)})
+                processes.require_same({**facts, **more_facts(model, settings, checkpoint, data)})
             course = _course(model, config, facts, validation, source.steps_per_epoch)
         state = None if checkpoint is None else processes.broadcast(lambda: checkpoint.begin(course))
         run.resume(state)
@@ -288,9 +294,8 @@ class _Run:
     def epoch(self, seed: int, validation: Validation | None, done: Callable[[int, int | None], None]) -> None:
         """Trains and validates for one epoch. ``done`` is told how many batches are done, and of how many."""
         epoch, begin = len(self.history) + 1, time.perf_counter()
-        # The whole graph has one step an epoch; and the weights of a best epoch are kept anyway.
-        if self.source.steps_per_epoch != 1 and self.best is None:
-            self._before = len(self.history), _copy_of(self.model)
+        # The weights of a best epoch are kept anyway.
+        self._before = (len(self.history), self._copied_weights()) if self.best is None else None
         warmup = self.config.warmup(epoch)
         self._steps = self._steps or steps_of(self.model, self.optimizer, self.source)
         terms = run_epoch(self.model, self._steps, self.source, seed, epoch, warmup, done, self.processes)
@@ -299,8 +304,16 @@ class _Run:
         self.history.append({**record, **scores, "seconds": time.perf_counter() - begin})
         self._keep_if_best(epoch, scores, validation)
 
+    def _copied_weights(self) -> dict[str, torch.Tensor]:
+        """A copy of the weights, in the memory of the copy before."""
+        if self._before is None:
+            return _copy_of(self.model)
+        copied = self._before[1]
+        torch._foreach_copy_([*copied.values()], [*self.model.state_dict().values()])
+        return copied
+
     def undo_steps(self) -> None:
-        """Takes back the steps of an epoch that was not completed."""
+        """Takes back the steps of an epoch that was not completed, also if only its validation was not."""
         if self._before is not None and self._before[0] == len(self.history):
             self.model.load_state_dict(self._before[1])
 
@@ -332,7 +345,7 @@ class _Run:
             # After the handler, which keeps the tensors of the call that failed.
             self._steps = self._steps.eager()
             found = validation.score(epoch)
-        scores = self.processes.broadcast(lambda: found)
+        scores = self.processes.broadcast(lambda: _plain(found))
         if set(scores) != set(validation.names):
             got, want = (", ".join(map(repr, names)) or "none" for names in (scores, validation.names))
             raise ValueError(f"validation: got scores named {got}, want those of its names, {want}")
@@ -388,12 +401,12 @@ def _train(
 def _course(
     model: SeeGera,
     config: TrainingConfig,
-    identity: Mapping[str, Any],
+    facts: Mapping[str, Any],
     validation: Validation | None,
     steps_per_epoch: int | None,
 ) -> Course:
     return Course(
-        identity=identity,
+        identity=facts,
         weights=model.state_dict(),
         terms=(*term_names(model.config), "loss"),
         scores=() if validation is None else validation.names,
@@ -404,33 +417,12 @@ def _course(
     )
 
 
-def _identity(
-    model: SeeGera, config: TrainingConfig, seed: int, data: Graph | None, fields: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Everything that determines the bits of a run's epochs, by name; not how many there are."""
-    facts = {
-        "version": __version__,
-        "precision": precision.in_use(next(model.parameters()).device),
-        **asdict(model.config),
-        **asdict(config),
-        "seed": seed,
-        "seed of the weights": model.seed,
-        **fields,
-        **fingerprint(model.graph if data is None else data),
-    }
-    del facts["epochs"]
-    return facts
-
-
-def _more_facts(
-    model: SeeGera, config: TrainingConfig, checkpoint: Checkpoint | None, data: Graph | None
-) -> dict[str, Any]:
-    """What has to be the same in all processes besides the identity of the run."""
-    facts: dict[str, Any] = {"epochs": config.epochs, "torch": torch.__version__}
-    facts["checkpoint every"] = None if checkpoint is None else checkpoint.every
-    if data is not None and data is not model.graph:
-        facts |= {f"{name} that is trained on": value for name, value in fingerprint(model.graph).items()}
-    return facts
+def _plain(scores: Any) -> Scores:
+    """Validation scores as floats, which a checkpoint can hold."""
+    if not isinstance(scores, Mapping):
+        raise TypeError(f"validation: got {arguments.shown(scores)}, want a mapping of names to scores")
+    numbers = {name: score.item() if isinstance(score, torch.Tensor) else score for name, score in scores.items()}
+    return {name: arguments.number(f"validation's {name}", number) for name, number in numbers.items()}
 
 
 def _copy_of(model: SeeGera) -> dict[str, torch.Tensor]:

@@ -169,6 +169,22 @@ def test_names_of_columns(data):
         estimator().get_feature_names_out()
 
 
+def test_a_graph_after_a_matrix_with_names(data):
+    """The names of an earlier fit's nodes are none of a later one's."""
+    pandas = pytest.importorskip("pandas")
+    adjacency, _, _ = data
+    names = [f"n{node}" for node in range(200)]
+    square = pandas.DataFrame(adjacency.toarray(), columns=names)
+    small = cases.large_graph(30, 5)
+    for given in (small, small.adjacency.to_dense()):
+        fitted = estimator(epochs=1).fit(square)
+        assert fitted.feature_names_in_.tolist() == names
+        fitted.fit(given)
+        assert not hasattr(fitted, "feature_names_in_")
+        assert fitted.n_features_in_ == 30
+        assert fitted.transform(small.adjacency.to_scipy()).shape == (30, 4)
+
+
 def test_metadata_routing(data):
     adjacency, features, labels = data
     with config_context(enable_metadata_routing=True):
@@ -185,5 +201,7 @@ def test_what_parameters_may_be(data):
             estimator(**{name: value}).fit(adjacency)
     with pytest.raises(NotFittedError):
         estimator().transform(adjacency)
+    with pytest.raises(ValueError, match=r"^fields: got 'valid', want names of fields of SeeGeraConfig or Train"):
+        estimator(fields={"valid": 0.3}).fit(adjacency)
     with pytest.raises(TypeError, match="unknown field 'epoch'"):
         estimator(fields={"epoch": 3}).fit(adjacency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from types import SimpleNamespace
 
@@ -104,6 +105,39 @@ def test_batches_that_do_not_fit_are_refused_before_the_first_step(monkeypatch):
     batches = Batches(parts_of(graph()))
     with pytest.raises(ValueError, match=r'batches: got some with variant "independent" \(v1\)'):
         tasks.embed(graph(), variant="v1", batches=batches, epochs=1, progress=False)
+
+
+def test_the_generator_of_torch_is_as_it_was_between_the_batches(monkeypatch):
+    """The loader draws from a generator of its own; what a user draws in a step, or after an error, is the user's."""
+
+    class Shuffled(Loader):
+        def __iter__(self):
+            for number in torch.randperm(len(self.numbers)).tolist():
+                yield self.data.subgraph(torch.as_tensor(self.numbers[number]))
+
+    def run(seed, fails=False):
+        drawn = []
+
+        def hook(*_):
+            drawn.append(float(torch.rand(())))
+            if fails:
+                raise RuntimeError("in a step")
+
+        torch.manual_seed(seed)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.optim.Adam, "step", hook)
+            with pytest.raises(RuntimeError, match="in a step") if fails else contextlib.nullcontext() as caught:
+                tasks.embed(graph(), batches=Shuffled(graph(), halves()), epochs=1, progress=False, **SMALL)
+        return [*drawn, float(torch.rand(()))], caught
+
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        want = torch.rand(3).tolist()
+        assert run(seed)[0] == want
+        # The error is kept, as a notebook does.
+        found, caught = run(seed, fails=True)
+        assert found == want[:2]
+        assert caught is not None
 
 
 def test_a_loader_that_ends_for_good_is_refused():

@@ -51,6 +51,19 @@ def test_autocast_comes_first():
     assert precision.asked("cpu") == "highest"
 
 
+def test_a_run_in_autocast_knows_its_precision(monkeypatch):
+    """What a checkpoint and a report say is what the operations do, also before the first of them."""
+    monkeypatch.setitem(precision._CPU, "none", ("medium",))
+    monkeypatch.setattr(backends, "bfloat16_products", lambda: None)
+    device = torch.device("cpu")
+    assert precision.in_use(device) == "highest"
+    with torch.autocast("cpu", torch.bfloat16):
+        assert precision.asked("cpu") == precision.in_use(device) == "medium"
+    with sf.use_backend("reference"), torch.autocast("cpu", torch.bfloat16):
+        assert precision.in_use(device) == "medium"
+    assert precision.in_use(device) == "highest"
+
+
 def test_what_is_not_fast_is_float32(monkeypatch):
     for offered, fast in (("none", ()), ("kernel", ("medium",)), ("mkl", ("high", "medium")), (None, ())):
         monkeypatch.setattr(backends, "bfloat16_products", lambda offered=offered: offered)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tolerances import assert_close, assert_same_bits
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 import seegera_fast as sf
@@ -252,12 +253,13 @@ def test_forward_mode():
     assert_close(tangent, torch.full((2,), -12.0, dtype=torch.float64), terms=12)
 
 
-def compiled_losses(made, seeds, **options):
+def compiled_losses(made, seeds, warmups=None, **options):
     """The losses of a compiled model, and how many graphs it was compiled to."""
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(made, backend="aot_eager", **options)
-    losses = [compiled(seed=seed).loss.detach() for seed in seeds]
+    warmups = warmups or [1.0] * len(seeds)
+    losses = [compiled(seed=seed, warmup=t).loss.detach() for seed, t in zip(seeds, warmups, strict=True)]
     return losses, torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
@@ -271,6 +273,23 @@ def test_compile(fields):
     assert graphs == 1
     for step, loss in enumerate(losses):
         assert_same_bits(loss, made(seed=5 + step).loss.detach())
+
+
+def test_compile_with_other_warmups():
+    """`torch.compile(model, fullgraph=True)` with a number as `warmup`: compiles at most twice"""
+    made, warmups = model(), [epoch / 300 for epoch in range(1, 12)]
+    losses, graphs = compiled_losses(made, [torch.tensor([5])] * len(warmups), warmups, fullgraph=True)
+    assert graphs <= 2
+    for warmup, loss in zip(warmups, losses, strict=True):
+        assert_same_bits(loss, made(seed=5, warmup=warmup).loss.detach())
+
+
+def test_compile_after_a_move():
+    """`torch.compile` after `model.double()`: as before it; call it once without for a graph that is new"""
+    made = model().double()
+    torch.compiler.reset()
+    loss = torch.compile(made, fullgraph=True, backend="eager")(seed=torch.tensor([5])).loss
+    assert_same_bits(loss.detach(), made(seed=5).loss.detach())
 
 
 @pytest.mark.parametrize(("seeds", "most"), [([*range(3, 10), -(2**63)], 2), ([None] * 8, 1)], ids=["int", "None"])
@@ -312,6 +331,45 @@ def test_copies_share_the_graph():
         assert_all_same(other.state_dict(), made.state_dict())
         assert all(p.data_ptr() != q.data_ptr() for p, q in zip(other.parameters(), made.parameters(), strict=True))
         assert_all_same(gradients(other), gradients(made))
+
+
+def test_copies_of_a_compiled_model():
+    """`copy.deepcopy`, `AveragedModel` after `model.compile()`: the copy computes with its own weights"""
+    made = model()
+    made.compile(backend="eager")
+    want = made(seed=1).loss
+    for copied in (copy.deepcopy(made), torch.optim.swa_utils.AveragedModel(made).module):
+        assert_same_bits(copied(seed=1).loss, want)
+        for parameter in copied.parameters():
+            torch.nn.init.zeros_(parameter)
+        assert copied(seed=1).loss != want
+    assert_same_bits(made(seed=1).loss, want)
+
+
+@pytest.mark.parametrize("fields", [{}, {"decoder": "mlp"}], ids=str)
+def test_hooks(fields):
+    """hooks on layers, `torch.nn.utils.prune`: called in each step; `embed(rows_at_once=...)` refuses them by name"""
+    made = model(**fields)
+    layers = [name for name, _ in made.named_modules() if name.rsplit(".")[-1] in {"first", "last", "0", "1"}]
+    assert {"decoder.last", "decoder.layers.0", "node_mean.first", "node_log_var.rest.0"} <= {*layers}
+    called = []
+    handles = [
+        made.get_submodule(name).register_forward_pre_hook(lambda *_, name=name: called.append(name)) for name in layers
+    ]
+    made(seed=1)
+    assert sorted(called) == sorted(layers)
+    with pytest.raises(ValueError, match=r"^rows_at_once, out: got a model with a hook on node_mean\.first, as"):
+        made.embed(rows_at_once=5)
+    for handle in handles:
+        handle.remove()
+    made.embed(rows_at_once=5)
+    pruned, other = model(**fields), model(seed=3, **fields)
+    for each in (pruned, other):
+        for name in layers:
+            prune.random_unstructured(each.get_submodule(name), "weight", 0.5)
+    other.load_state_dict(pruned.state_dict())
+    assert_all_same(gradients(other), gradients(pruned))
+    assert_same_bits(gradients(other)["decoder.last.weight_orig"], gradients(other)["decoder.last.weight_orig"])
 
 
 def test_pickles():

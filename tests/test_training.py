@@ -239,22 +239,6 @@ def test_require_finite():
         assert caught.value.term == "the embeddings"
 
 
-@pytest.mark.parametrize("scores", [{"other": 0.5}, {"score": 0.5, "other": 0.5}, {}])
-def test_scores_of_other_names_are_refused_in_the_first_validation(scores, tmp_path):
-    validation = Validation(lambda epoch: scores, lambda new, best: False, ("score",))
-    path = tmp_path / "c.safetensors"
-    with pytest.raises(ValueError, match=r"^validation: got scores named .*, want those of its names, 'score'$"):
-        train(small_model(), TrainingConfig(epochs=2), validation=validation, checkpoint=Checkpoint(path, every=1))
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("name", ["model", "config", "validation", "checkpoint", "data", "fields", "progress"])
-def test_arguments_of_a_wrong_kind_are_named(name):
-    given = {"model": small_model(), "config": TrainingConfig(epochs=1), name: 3}
-    with pytest.raises(TypeError, match=f"^{name}: got 3, want "):
-        train(**given)
-
-
 def test_an_interrupt_keeps_the_best_weights():
     model = small_model()
     script = Script(model, 0.2, 0.6, 0.4, KeyboardInterrupt)
@@ -283,6 +267,17 @@ def test_an_interrupt_before_any_validation_keeps_the_last_weights(monkeypatch):
     assert training.interrupted
     assert (training.best_epoch, training.epochs) == (3, 3)
     train(other, TrainingConfig(epochs=3), seed=1)
+    assert_same_state(model, other.state_dict())
+
+
+def test_an_interrupt_in_the_first_validation_keeps_the_epochs_before():
+    """The epoch whose validation was not completed is taken back, though its step was done."""
+    model, other = small_model(), small_model()
+    config = TrainingConfig(epochs=9, evaluate_every=3)
+    training = train(model, config, seed=1, validation=Script(model, KeyboardInterrupt).validation)
+    assert training.interrupted
+    assert (training.best_epoch, training.epochs) == (2, 2)
+    train(other, TrainingConfig(epochs=2), seed=1)
     assert_same_state(model, other.state_dict())
 
 

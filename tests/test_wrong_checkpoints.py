@@ -97,7 +97,7 @@ def test_another_task_is_refused(written):
 
 
 def test_another_version_is_refused(written, monkeypatch):
-    monkeypatch.setattr("seegera_fast.training.__version__", "99")
+    monkeypatch.setattr("seegera_fast.checkpoint.__version__", "99")
     with pytest.raises(ValueError, match=r"version \(checkpoint: .*, this run: 99\)"):
         run("node_classification", checkpoint=Checkpoint(written, resume=True))
 

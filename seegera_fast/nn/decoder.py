@@ -25,6 +25,39 @@ class Decoded(NamedTuple):
     log_var_weight: torch.Tensor | None
 
 
+class MixedLayer(Layer):
+    """The first layer of a decoder: a :class:`Layer` over ``[z | zbar]``, which is not formed without dropout.
+
+    ``zbar`` of a node is the mean of the feature embeddings, weighted by the node's features.
+    """
+
+    def forward(
+        self,
+        propagation: SparseMatrix | None,
+        features: SparseMatrix,
+        z_nodes: torch.Tensor,
+        z_features: torch.Tensor,
+        dropout: float,
+        seed: Seed,
+    ) -> torch.Tensor:
+        product = ops.decoder_input(features, z_nodes, z_features, self.weight, dropout=dropout, seed=seed)
+        if propagation is not None:
+            return torch.relu(ops.sparse_matmul(propagation, product))
+        return torch.tanh(product + self.bias)
+
+
+class LastLayer(Layer):
+    """The last layer of a decoder, which leaves the product ``A H W + b`` to who needs parts of it."""
+
+    def forward(self, propagation: SparseMatrix | None, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The factors of the product: ``[n, J, h]`` and ``[h, l]``."""
+        if propagation is not None:
+            return ops.sparse_matmul(propagation, hidden), self.weight
+        # The bias is the last row of the weight, so hidden gets a column of ones.
+        with_ones = torch.cat([hidden, hidden.new_ones(*hidden.shape[:2], 1)], dim=2)
+        return with_ones, torch.cat([self.weight, self.bias[None]])
+
+
 class InnerProductDecoder(nn.Module):
     """Feature r of node i has the logit ``z_i . zF_r``."""
 
@@ -41,9 +74,7 @@ class InnerProductDecoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack of layers over ``[z | zbar]``.
-
-    ``zbar`` of a node is the mean of the feature embeddings, weighted by the node's features.
+    """A stack of layers over ``[z | zbar]``; see :class:`MixedLayer`.
 
     Args:
         kind: "gcn": graph convolutions without bias, ReLU between them; "mlp": dense layers with bias, tanh between
@@ -70,9 +101,10 @@ class Decoder(nn.Module):
         dense = kind == "mlp"
         width = 2 * embedding_dim if feature_embeddings else embedding_dim
         widths = [width] + [hidden_dim] * (num_layers - 1)
-        pairs = itertools.pairwise(widths)
-        self.layers = nn.ModuleList(Layer(start, before, after, bias=dense) for before, after in pairs)
-        self.last = Layer(start, widths[-1], num_features, bias=dense)
+        kinds = itertools.chain([MixedLayer if feature_embeddings else Layer], itertools.repeat(Layer))
+        pairs = zip(kinds, itertools.pairwise(widths), strict=False)
+        self.layers = nn.ModuleList(of(start, before, after, bias=dense) for of, (before, after) in pairs)
+        self.last = LastLayer(start, widths[-1], num_features, bias=dense)
         self.log_var_weight = glorot(start, widths[-1] + dense, num_features) if has_log_var else None
         if has_log_var and dense:
             # The last row is the bias, which starts at zero.
@@ -91,8 +123,8 @@ class Decoder(nn.Module):
         hidden = z_nodes
         for index, layer in enumerate(self.layers):
             layer_seed = derive_seed(seed, index)
-            if index == 0 and self.feature_embeddings:
-                hidden = self._first(layer, used, features, z_nodes, z_features, dropout, layer_seed)
+            if isinstance(layer, MixedLayer):
+                hidden = layer(used, features, z_nodes, z_features, dropout, layer_seed)
             else:
                 hidden = layer(used, hidden, dropout, layer_seed, "relu" if self.kind == "gcn" else "tanh")
         if not self.layers and self.feature_embeddings:
@@ -100,24 +132,5 @@ class Decoder(nn.Module):
             hidden = torch.cat([z_nodes, averaged], dim=2)
         if dropout > 0:
             hidden = ops.dropout(hidden, dropout, derive_seed(seed, len(self.layers)))
-        if used is not None:
-            # Propagation comes before the last product, so that the product's output, n x l, need not be stored.
-            return Decoded(ops.sparse_matmul(used, hidden), self.last.weight, self.log_var_weight)
-        # The bias is the last row of the weight, so hidden gets a column of ones.
-        with_ones = torch.cat([hidden, hidden.new_ones(*hidden.shape[:2], 1)], dim=2)
-        return Decoded(with_ones, torch.cat([self.last.weight, self.last.bias[None]]), self.log_var_weight)
-
-    def _first(
-        self,
-        layer: Layer,
-        propagation: SparseMatrix | None,
-        features: SparseMatrix,
-        z_nodes: torch.Tensor,
-        z_features: torch.Tensor,
-        dropout: float,
-        seed: Seed,
-    ) -> torch.Tensor:
-        product = ops.decoder_input(features, z_nodes, z_features, layer.weight, dropout=dropout, seed=seed)
-        if propagation is not None:
-            return torch.relu(ops.sparse_matmul(propagation, product))
-        return torch.tanh(product + layer.bias)
+        # Propagation comes before the last product, so that the product's output, n x l, need not be stored.
+        return Decoded(*self.last(used, hidden), self.log_var_weight)

@@ -22,6 +22,12 @@ LENGTH_BYTES = ALIGNMENT = 8
 def write(file: IO[bytes], tensors: Mapping[str, torch.Tensor], texts: Mapping[str, str]) -> None:
     """Writes tensors and texts to an open file. The same content gives the same bytes."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # The library refuses tensors that share memory, as weights of two names do.
+    met: set[int] = set()
+    for name, tensor in plain.items():
+        memory = tensor.untyped_storage().data_ptr()
+        plain[name] = tensor.clone() if memory in met else tensor
+        met.add(memory)
     content = safetensors.torch.save(plain, dict(texts))
     given = _header(content)
     # The library writes the texts in another order in each process.
