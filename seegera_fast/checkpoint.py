@@ -19,7 +19,7 @@ from .checkpoint_file import Course, State, read, write
 from .graph import Graph
 from .model import SeeGera
 from .support import arguments
-from .support.atomic import Lock, Unwritable, alone, remove_unfinished, require_writable
+from .support.atomic import Lock, alone, remove_unfinished, require_file, require_writable
 from .version import __version__
 
 
@@ -65,8 +65,7 @@ class Checkpoint:
         """
         path = Path(self.path)
         name = f"the checkpoint {path}"
-        if path.is_dir():
-            raise Unwritable(name, "it is a folder")
+        require_file(path, name)
         require_writable(name, path.parent)
         with alone(path.with_name(f".{path.name}.lock"), name) as lock:
             remove_unfinished(path)

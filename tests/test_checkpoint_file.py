@@ -104,7 +104,8 @@ def test_the_file_of_a_run_that_made_the_folder_anew_is_not_replaced(tmp_path, m
 def test_a_file_that_cannot_be_written_is_refused_before_the_first_epoch(tmp_path, monkeypatch):
     calls = stop_at(monkeypatch, 0, crash)
     (tmp_path / "file").write_text("mine")
-    for path in (tmp_path, tmp_path / "file" / "c", tmp_path / "absent" / "c"):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "file" / "c", tmp_path / "absent" / "c", tmp_path / "pipe"):
         with pytest.raises(OSError, match=r"the checkpoint .* can't be written"):
             run("link_prediction", checkpoint=Checkpoint(path))
     assert not calls

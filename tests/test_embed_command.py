@@ -1,6 +1,7 @@
 """The command embed: it gives what training wrote, and refuses other graphs, models and results."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -54,6 +55,12 @@ def test_embed_refuses(run, own, tmp_path):
     refused(run("embed", tmp_path / "absent.safetensors", *own, "--out", tmp_path / "e.npy"), "absent.safetensors")
     refused(run("embed", own[1], *own, "--out", tmp_path / "e.npy"), "groups.csv", "not a safetensors file")
     assert not (tmp_path / "e.npy").exists()
+    # A reader of the pipe would wait for ever if a file took its name.
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "link.npy").symlink_to(os.devnull)
+    for name in ("pipe.npy", "link.npy"):
+        refused(run("embed", model, *own, "--out", tmp_path / name), name, "it is a device or a pipe")
+        assert not (tmp_path / name).is_file()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"rows": []}', '{"configuration": []}', "\udcff"])

@@ -41,6 +41,20 @@ def test_links_of_the_whole_graph_and_of_some_nodes(run, files, trained, tmp_pat
     assert [row[:2] for row in rows] == graph.nodes[model.top_links(4, per_node=False).pairs].tolist()
     assert run("links", trained / "model.safetensors", *files, "--of", "林檎", "--of", "NA", "--top", 2)[0] == 0
     assert [row[0] for row in table(tmp_path / "links.csv")[1:]] == ["林檎", "林檎", "NA", "NA"]
+    assert run("links", trained / "model.safetensors", *files, "--of", "NA", "--of", "NA", "--top", 1)[0] == 0
+    assert [row[0] for row in table(tmp_path / "links.csv")[1:]] == ["NA"]
+
+
+def test_more_than_there_are(run, files, trained, tmp_path):
+    """All are written then."""
+    graph = graph_of(files)
+    absent = graph.adjacency.non_edge_count
+    assert run("links", trained / "model.safetensors", *files, "--whole", "--top", 10**6, "--draws", 0)[0] == 0
+    assert len(table(tmp_path / "links.csv")) == 1 + absent
+    assert run("links", trained / "model.safetensors", *files, "--top", 10**6, "--draws", 0)[0] == 0
+    assert len(table(tmp_path / "links.csv")) == 1 + 2 * absent
+    assert run("complete", trained / "model.safetensors", *files, "--top", 10**6)[0] == 0
+    assert len(table(tmp_path / "attributes.csv")) == 1 + graph.num_nodes * graph.num_features - graph.features.nnz
 
 
 def test_links_as_parquet(run, files, trained, tmp_path):
@@ -83,7 +97,6 @@ def test_links_across_the_sides_of_a_bipartite_graph(run, tmp_path):
     [
         (["--of", "Zoe"], "--of: got 'Zoe', which is no node of the graph; the nearest: 'Zoë'"),
         (["--of", "%%%%"], "--of: got '%%%%', which is no node of the graph; want one of its 16 nodes, such as"),
-        (["--top", "16"], "--top: got 16, want 1 to 15"),
         (["--top", "0"], "argument --top: got '0', want an integer, 1 or more"),
         (["--draws", "1"], "argument --draws: got '1', want 0, or an integer of 2 or more"),
         (["--out", "a.txt"], "--out: got 'a.txt', want a name that ends in .csv or .parquet"),

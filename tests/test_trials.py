@@ -201,6 +201,8 @@ def with_field(content, path, value):
         (["failure"], 3, "failure: got 3, want a string"),
         (["scores"], [], "scores: got [], want an object"),
         (["scores", "auc"], "0.9", "scores.auc: got '0.9', want a number"),
+        (["scores", "auc"], 7.0, "scores.auc: got 7.0, want a share from 0 to 1"),
+        (["scores", "auc"], -0.1, "scores.auc: got -0.1, want a number of 0 or above"),
         (["scores", "auc"], ..., "lacks scores.auc"),
         (["scores", "mse"], 1.0, "has a field 'scores.mse', which does not belong there"),
         (["validation", "ap"], True, "validation.ap: got True"),
@@ -248,6 +250,14 @@ def test_a_record_that_is_not_json_by_the_letter_is_refused(change, words, tmp_p
     with pytest.raises(ValueError, match=r"a\.json: is not the record of a trial") as caught:
         read_records(tmp_path)
     assert words in str(caught.value)
+
+
+def test_a_record_that_is_there_twice_is_refused(tmp_path):
+    """A copy would count as another trial in the mean."""
+    for name in ("a.json", "copy of a.json"):
+        (tmp_path / name).write_bytes(RECORD.read_bytes())
+    with pytest.raises(ValueError, match=r"copy of a\.json: is of the same trial as a\.json, want one record of each"):
+        read_records(tmp_path)
 
 
 def test_records_of_another_version_or_trial_are_refused(tmp_path, here):

@@ -106,7 +106,9 @@ def add_complete(commands: Any) -> Parser:
 
 
 def _add_choice(parser: argparse.ArgumentParser, top: int, what: str) -> None:
-    parser.add_argument("--top", type=read_count, metavar="K", help=f"so many {what}. Default: {top}, or all")
+    parser.add_argument(
+        "--top", type=read_count, default=top, metavar="K", help=f"so many {what}, or all. Default: {top}"
+    )
     parser.add_argument(
         "--of", action="append", metavar="NAME", dest="nodes", help="only of this node; may be repeated. Default: all"
     )
@@ -116,12 +118,6 @@ def _add_out(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(
         "--out", type=read_path, default=Path(name), metavar="FILE", help=f".csv or .parquet. Default: {name}"
     )
-
-
-def _top(given: int | None, default: int, available: int) -> int:
-    if given is not None and given > available:
-        raise ValueError(f"--top: got {given}, want 1 to {available}")
-    return min(default, available) if given is None else given
 
 
 def _read_draws(text: str) -> int:
@@ -140,7 +136,7 @@ def _links(options: argparse.Namespace) -> int:
         count = graph.num_nodes
         if count == 1:
             raise ValueError("the graph has one node, so it has no links")
-        top = _top(options.top, TOP_LINKS, count * (count - 1) // 2 if options.whole else count - 1)
+        top = min(options.top, count * (count - 1) // 2 if options.whole else count - 1)
         with phase("looking for links", show=not options.quiet):
             columns = suggested_links(
                 model,
@@ -177,7 +173,7 @@ def _complete(options: argparse.Namespace) -> int:
                 "features, as --edges and --features make one"
             )
         nodes = numbers_of(graph, options.nodes)
-        top = _top(options.top, TOP_ATTRIBUTES, graph.num_features)
+        top = min(options.top, graph.num_features)
         with phase("looking for attributes", show=not options.quiet):
             found = model.top_attributes(top, nodes, seed=options.seed)
     features = np.arange(graph.num_features) if graph.feature_names is None else graph.feature_names
@@ -220,7 +216,7 @@ def suggested_links(
 
 
 def numbers_of(graph: Graph, names: Sequence[str] | None) -> torch.Tensor | None:
-    """The numbers of nodes with some names; None: all nodes.
+    """The numbers of nodes with some names, each once; None: all nodes.
 
     Raises:
         ValueError: there is no such node; the message names similar ones.
@@ -231,7 +227,7 @@ def numbers_of(graph: Graph, names: Sequence[str] | None) -> torch.Tensor | None
     for name in names:
         if name not in known:
             raise ValueError(f"--of: got {short(name)}, which is no node of the graph; {_similar(name, known)}")
-    return torch.tensor([known[name] for name in names], device="cpu")
+    return torch.tensor([known[name] for name in dict.fromkeys(names)], device="cpu")
 
 
 def _similar(name: str, known: Mapping[str, int]) -> str:

@@ -13,7 +13,7 @@ from ..graph import Graph
 from ..model import SeeGera
 from ..model_file import FLAGS, read_header
 from ..support import tensor_file
-from ..support.atomic import Unwritable, require_writable
+from ..support.atomic import require_file, require_writable
 from ..support.json_fields import Fields, parse
 from ..tables import require_pyarrow
 from ..tasks.common import normalized
@@ -53,8 +53,7 @@ def require_out(options: argparse.Namespace, suffixes: tuple[str, ...], *more: P
         raise ValueError(f"--out: got {str(out)!r}, want a name that ends in {' or '.join(suffixes)}")
     if out.suffix == ".parquet":
         require_pyarrow(out, "Parquet")
-    if out.is_dir():
-        raise Unwritable(out, "it is a folder")
+    require_file(out)
     require_apart(options, [out, *more])
     require_writable(str(out), out.parent)
 

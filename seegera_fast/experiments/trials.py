@@ -321,11 +321,12 @@ def _read_machine(record: Fields) -> str:
 def _check_outcome(record: Fields, task: Task) -> None:
     """Checks the fields of a trial that did not fail."""
     scores, validation = record.fields("scores"), record.fields("validation")
-    names = [score.name for score in task.scores]
     for part, none in ((scores, False), (validation, True)):
-        part.have(names)
-        for name in names:
-            part.number(name, none=none)
+        part.have([score.name for score in task.scores])
+        for name, _, error in task.scores:
+            value = part.number(name, 0, none=none)
+            if value is not None and not error and value > 1:
+                raise part.wrong(name, "a share from 0 to 1")
     epochs = record.whole("epochs", 1)
     record.whole("best_epoch", 1, epochs)
     record.number("seconds", 0)
@@ -342,5 +343,16 @@ def _check_outcome(record: Fields, task: Task) -> None:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Reads the records in a folder, in the order of their names."""
-    return [read_record(path) for path in sorted(folder.glob("*.json"))]
+    """Reads the records in a folder, in the order of their names.
+
+    Raises:
+        ValueError: as :func:`read_record`; or two files are of one trial, which would count twice.
+    """
+    found: dict[Trial, tuple[Path, Record]] = {}
+    for path in sorted(folder.glob("*.json")):
+        record = read_record(path)
+        if record.trial in found:
+            other = found[record.trial][0].name
+            raise ValueError(f"{path}: is of the same trial as {other}, want one record of each trial")
+        found[record.trial] = path, record
+    return [record for _, record in found.values()]

@@ -115,6 +115,14 @@ def require_writable(name: str, folder: Path) -> None:
         raise Unwritable(name, error) from error
 
 
+def require_file(path: Path, name: str | None = None) -> None:
+    """Raises an :class:`Unwritable`, by another name if one is given, if something else than a file is at a path."""
+    if path.is_dir():
+        raise Unwritable(name or path, "it is a folder")
+    if path.exists() and not path.is_file():
+        raise Unwritable(name or path, "it is a device or a pipe, which a file would replace")
+
+
 @contextmanager
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary binary file that is renamed to ``path`` when the block ends, or removed if the block raises.
@@ -126,8 +134,7 @@ def written_aside(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         Unwritable: the file can't be written.
     """
-    if path.is_dir():
-        raise Unwritable(path, "it is a folder")
+    require_file(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     remove_unfinished(target)
     descriptor = aside = None
