@@ -41,6 +41,21 @@ def test_tables_are_read_as_in_training(run, tmp_path):
     assert "source: got 'a'" in run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:])[2]
 
 
+@pytest.mark.parametrize("given", [[], ["--label", 2], ["--label", "class"]], ids=str)
+def test_the_label_is_no_feature_where_no_labels_are_read(run, tmp_path, given):
+    """The results say which column it is; other tables may lack it."""
+    (tmp_path / "e.csv").write_text("source,target\n" + "".join(f"n{k},n{(k + 1) % 9}\n" for k in range(9)))
+    (tmp_path / "p.csv").write_text("id,age,class\n" + "".join(f"n{k},{30 + k},{k % 2}\n" for k in range(9)))
+    (tmp_path / "q.csv").write_text("id,age\n" + "".join(f"n{k},{30 + k}\n" for k in range(9)))
+    tables = ["--edges", "e.csv", "--features", "p.csv"]
+    fields = ["--set", "likelihood=mse", *given]
+    run_of = ["--task", "embed", "--epochs", 1, "--out", "out", *SMALL]
+    assert run("train", *tables, "--labels", "p.csv", *fields, *run_of)[0] == 0
+    for features in ("p.csv", "q.csv"):
+        assert run("embed", "out/model.safetensors", *tables[:3], features, "--out", "e.npy")[0] == 0
+        assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
+
+
 def test_columns_whose_names_are_numbers(run, tmp_path):
     """A name of digits stands in quotes, since it would be the number of a column."""
     (tmp_path / "e.csv").write_text("2020,1,0\n" + "".join(f"{k},n{k},n{(k + 1) % 9}\n" for k in range(1, 9)))

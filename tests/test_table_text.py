@@ -164,3 +164,51 @@ def test_comments(write):
     assert graph.nodes.tolist() == ["a", "b", "c"]
     assert sf.Graph.from_table(write("e.csv", 'a,b\n"#x",b\n')).nodes.tolist() == ["#x", "a", "b"]
     assert sf.Graph.from_table(write("e.csv", "a,b\n#x,b\n"), comments="").nodes.tolist() == ["#x", "a", "b"]
+
+
+@pytest.mark.parametrize("comments", ["", "%"])
+@pytest.mark.parametrize(
+    ("content", "nodes"),
+    [
+        ("#a,#b\n#c,#d\n", ["#a", "#b", "#c", "#d"]),
+        ("#1,2\n3,4\n", ["#1", "2", "3", "4"]),
+        ("1,2\n#3,4\n", ["#3", "1", "2", "4"]),
+        ("1,2 #\n3,4\n", ["1", "2 #", "3", "4"]),
+    ],
+)
+def test_a_letter_that_starts_no_comment_is_part_of_a_name(table, content, nodes, comments):
+    assert table(content, comments=comments).nodes.tolist() == nodes
+    with pytest.raises(ValueError, match="line 3") as raised:
+        table(content + "x,y,z,w\n", comments=comments)
+    assert str(raised.value).endswith("a line of comment starts with %" if comments else "as in the lines above)")
+
+
+def test_comments_after_numbers(table):
+    """In the first line, a letter right after a number is part of a name."""
+    assert table("1#a,2#b\n3#c,1#a\n").nodes.tolist() == ["1#a", "2#b", "3#c"]
+    assert table("0,1 # \xe9\n1,2\t#x\n \t# y\n0,2#z\n").edges().tolist() == [[0, 1], [0, 2], [1, 2]]
+    assert table(b"0,1 # \xe9\n1,2\n").num_edges == 2
+    with pytest.raises(ValueError, match="line 1: is not a text file in UTF-8"):
+        table(b"0,1#\xe9\n1,2\n")
+
+
+@pytest.mark.parametrize(
+    ("features", "part"),
+    [
+        ("1\t0,5\t1,5\n2\t0,25\t2,5\n3\t1\t2\n", "line 1: got '1 0,5 1,5', want finite numbers"),
+        ("1\t5\n2\t0,25\n3\t1\n", "line 2: got '2 0,25', want finite numbers"),
+        ("id\tx\n1\t0,5\n2\t7\n3\t8\n", "line 2: got '1 0,5', want finite numbers"),
+        ("1\t\t5\n2\t\t6\n3\t\t7\n", "want finite numbers, in the digits 0 to 9, and no empty fields"),
+    ],
+)
+def test_decimal_commas_and_empty_fields_between_tabs_are_refused(table, features, part):
+    with pytest.raises(ValueError, match=re.escape("features.csv")) as raised:
+        table("1 2\n2 3\n", features)
+    assert part in str(raised.value)
+
+
+def test_commas_part_the_fields_of_a_file_of_numbers(table):
+    assert table("10 5,20\n20 7,30\n").nodes.tolist() == ["10 5", "20", "20 7", "30"]
+    # In part of the lines only, and beside blanks where the first line has none.
+    for content in ("5 1\n1,7\n", "5, 1\n1\t7\n", "5\t1\n1 ,\t7\n", "5 1\n1,7 0.5\n"):
+        assert table(content, weighted=True).nodes.tolist() == [1, 5, 7]

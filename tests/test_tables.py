@@ -109,10 +109,38 @@ def test_features_that_are_all_numbers_where_0_is_missing(write, table):
 
 def test_a_column_that_looks_like_names(write):
     edges, features = write("e.csv", "0 1\n1 2\n"), write("f.csv", "2,5\n0,6\n1,7\n")
-    with pytest.warns(UserWarning, match=r"f.csv: the first column holds each number from 0 to 2 once.*names=True"):
+    said = r"f.csv: the first column holds different integers, of which 3 are nodes of .*e.csv, .*names=True"
+    with pytest.warns(UserWarning, match=said):
         assert sf.Graph.from_table(edges, features).num_features == 2
     graph = sf.Graph.from_table(edges, features, names=True)
     assert graph.features.to_dense().flatten().tolist() == [6, 7, 5]
+    # One more than the graph has, and not all of those that it has.
+    for content, met in (("2,5\n0,6\n1,7\n9,8\n", 3), ("2,5\n0,6\n-4,7\n9,8\n", 2)):
+        with pytest.warns(UserWarning, match=f"of which {met} are nodes"):
+            assert sf.Graph.from_table(edges, write("f.csv", content)).features.shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("features", "width"),
+    [("0,5\n1,6\n1,7\n", 2), ("0.5,5\n0,6\n1,7\n", 2), ("8,5\n9,6\n1,7\n", 2), ("2\n0\n1\n", 1)],
+)
+def test_a_first_column_of_numbers_is_a_feature(table, features, width):
+    assert table("0 1\n1 2\n", features).features.shape == (3, width)
+
+
+def test_a_header_of_numbers_above_rows_without_names_is_said(write):
+    """As pandas writes a data frame without names of columns."""
+    edges, features, labels = (
+        write(name, content)
+        for name, content in (("e.csv", "0 1\n1 2\n"), ("f.csv", "0,1\n.5,2\n.5,3\n.1,4\n"), ("l.csv", "0\n1\n1\n0\n"))
+    )
+    with pytest.warns(UserWarning, match=r"f.csv: has 4 rows, .*; header=True and names=False if the first row, '0 1'"):
+        assert sf.Graph.from_table(edges, features).num_nodes == 4
+    with pytest.warns(UserWarning, match=r"l.csv: has 4 rows, .*; header=True if the first row, '0', is"):
+        assert sf.Graph.from_table(edges, None, labels).num_nodes == 4
+    graph = sf.Graph.from_table(edges, features, labels, header=True, names=False)
+    assert graph.feature_names.tolist() == ["0", "1"]
+    assert graph.labels.tolist() == [1, 1, 0]
 
 
 def test_few_words_among_integers_are_said(write):
@@ -141,7 +169,6 @@ def test_few_words_among_integers_are_said(write):
         ("id,source,target\n7,ann,bob\n8,bob,eve\n", {}),
         ("kind,Source,since,Target\nk,ann,1,bob\nk,bob,2,eve\n", {}),
         ("source,target,src,dst\nann,bob,x,y\nbob,eve,y,z\n", {}),
-        ("person_a,person_b,from,to\nann,bob,2001,2002\nbob,eve,2003,2004\n", {}),
         ("user_id,movie,rating,source\nann,bob,1,web\nbob,eve,2,app\n", {}),
         ("id,source,target\nbob,ann,1\neve,bob,2\n", {"source": "source", "target": "id"}),
         ("id,source,target\n1,bob,ann\n2,eve,bob\n", {"source": "target"}),

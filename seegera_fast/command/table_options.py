@@ -52,12 +52,13 @@ def add_table_options(parser: argparse.ArgumentParser, edges: str) -> None:
         "quotes: '\"2020\"'",
     )
     for option, what in {
-        "source": f"of {edges}, one end of each edge. Default: 0",
-        "target": f"of {edges}, the other end. Default: 1",
+        "source": f"of {edges}, one end of each edge. Default: 0, or one called source, from or the like",
+        "target": f"of {edges}, the other end. Default: 1, or one called target, to or the like",
         "weight": f"of {edges}, the weights, which --weighted then keeps. Default: the one called weight, or the third "
         "where there is no header",
         "node": "of --features and --labels, the names of the nodes. Default: 0",
-        "label": "of --labels, the label; it is no feature. Default: the one called label or class, or the only one",
+        "label": "of --labels, the label; it is no feature where --features names the same file. Default: the one "
+        "called label or class, or the only one",
     }.items():
         group.add_argument(f"--{option}", type=read_column, metavar="COLUMN", help=what)
     group.add_argument(
@@ -84,7 +85,9 @@ def add_table_options(parser: argparse.ArgumentParser, edges: str) -> None:
         help=f"one of {', '.join(SEPARATORS)}. Default: as in the first line",
     )
     group.add_argument("--encoding", metavar="NAME", help="of text, such as latin-1. Default: utf-8")
-    group.add_argument("--comments", metavar="LETTERS", help='that start a line of comment. Default: "#%%"')
+    group.add_argument(
+        "--comments", metavar="LETTERS", help="that start a line of comment, '' for none. Default: '#%%'"
+    )
 
 
 def checked_tables(fields: Fields) -> dict[str, Any]:

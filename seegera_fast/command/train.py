@@ -307,7 +307,7 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
                 for key in ("edges", "features", "labels", "graph")
                 if not options.data and getattr(options, key)
             },
-            "tables": {} if options.data else given_table_options(options),
+            "tables": {} if options.data else {**given_table_options(options), **_label_of(graph)},
             "nodes": graph.num_nodes,
             "edges": graph.num_edges,
             "weighted": graph.weights is not None,
@@ -325,6 +325,11 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
         "versions": versions(),
         "history": result.history,
     }
+
+
+def _label_of(graph: Graph) -> dict[str, str]:
+    """The option of tables by which the label is left out of the features where no labels are read."""
+    return {} if graph.label_column is None else {"label": graph.label_column}
 
 
 def _probabilities(result: TaskResult) -> dict[str, Any]:

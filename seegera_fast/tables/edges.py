@@ -14,6 +14,7 @@ from ..support.hints import cut, nearest, short
 from ..support.pieces import spans
 from .column_store import Column, InTurn
 from .columns import ColumnTable
+from .headers import ends_places, is_header_of_edges
 from .names import Names, is_integer
 from .text import TextFile
 from .values import column_of_numbers, is_number, names_of, times_of
@@ -23,18 +24,6 @@ NAMED_EDGE = "the names of two nodes (words or integers) and optionally a weight
 WEIGHT = "weight"
 # So many edges are taken from a file at once.
 EDGES = 2**21
-# Names of the ends, in any case, which no other columns have. Wherever they are in a table, they are its ends.
-CLEAR_ENDS = [
-    *(("source", "target"), ("src", "dst"), ("source_id", "target_id"), ("src_id", "dst_id"), ("from_id", "to_id")),
-    *(("from_node", "to_node"), ("source_node", "target_node"), ("src_node", "dst_node"), ("fromnodeid", "tonodeid")),
-    *(("source_name", "target_name"), ("from_name", "to_name"), ("node_1", "node_2"), ("node_a", "node_b")),
-]
-# First fields of a line, in any case, by which it is taken for names of columns.
-ENDS = {
-    *(name for pair in CLEAR_ENDS for name in pair),
-    *("dest", "destination", "from", "to", "head", "tail", "u", "v", "i", "j", "node1", "node2", "nodea", "nodeb"),
-    *("id1", "id2", "id_1", "id_2", "citing", "cited", "user", "item", "user_id", "item_id", "follower", "followee"),
-}
 
 
 @dataclass
@@ -93,16 +82,20 @@ class _Places:
         self.first = first = table.first if text else table.header
         given = [column for column in columns.values() if isinstance(column, str)]
         self.header = not text and not table.unnamed
-        # Whether the first record may be an edge, which the others tell.
-        self.undecided = False
+        # Whether the first record is read as an edge and may be names of columns, or the other way round. The names of
+        # all edges tell.
+        self.undecided = self.supposed = False
         if text and header is None and not given:
-            self.header = _is_header(first, table.second)
-            self.undecided = not self.header and not any(map(is_number, first))
+            self.header, reason = is_header_of_edges(table)
+            self.undecided = not (self.header or reason or any(map(is_number, first)))
+            self.supposed = self.header and not reason
+            if reason:
+                _warn_of_first(table, self.header, reason)
         elif text:
             self.header = bool(given) if header is None else header
         if given and not self.header:
             raise ValueError(f"{table.path}: got the column {short(given[0])} of a table without a header")
-        usual = _usual_ends(first) if self.header else (0, 1)
+        usual, doubtful = ends_places(first) if self.header and len(first) > 1 else ((0, 1), False)
         if usual != (0, 1):
             # The end that is not stated is another column than the one that is.
             stated = [place_of(table, first, name, columns[name], -1) for name in ("source", "target")]
@@ -110,6 +103,12 @@ class _Places:
         self.ends = [
             place_of(table, first, name, columns[name], usual[k]) for k, name in enumerate(("source", "target"))
         ]
+        if doubtful and columns["source"] is None and columns["target"] is None:
+            ends = " and ".join(short(first[place]) for place in self.ends)
+            warn_outside(
+                f"{table.path}: got the columns {short(', '.join(first))}, of which {ends} are read as the ends of the "
+                "edges; source= and target= state others"
+            )
         self.weight, self.time = (
             None if columns[name] is None else place_of(table, first, name, columns[name], None)
             for name in (WEIGHT, "time")
@@ -129,6 +128,8 @@ def place_of(table: Any, first: list[str], argument: str, column: Any, default: 
     if isinstance(column, str):
         if column not in first:
             raise ValueError(f"{argument}: got {short(column)}, {nearest(column, map(cut, first))} ({table.path})")
+        if first.count(column) > 1:
+            raise ValueError(f"{argument}: got {short(column)}, which {table.path} has twice, want its number from 0")
         return first.index(column)
     if column is None and default < len(first):
         return default
@@ -140,22 +141,6 @@ def place_of(table: Any, first: list[str], argument: str, column: Any, default: 
     if isinstance(table, TextFile):
         raise table.wrong(table.first_line, first, f"{table.want} ({got})")
     raise ValueError(f"{table.path}: got {got}, want {table.want}")
-
-
-def _usual_ends(header: list[str]) -> tuple[int, int]:
-    """The places of the ends: the first two, unless just one pair of columns has names that only ends have."""
-    known = [name.lower() for name in header]
-    pairs = [(known.index(first), known.index(second)) for first, second in CLEAR_ENDS if {first, second} <= {*known}]
-    return pairs[0] if len(pairs) == 1 and not {known[0], known[1]} <= ENDS else (0, 1)
-
-
-def _is_header(first: list[str], second: list[str] | None) -> bool:
-    if any(map(is_number, first)) or len(set(first)) < len(first) or "" in first:
-        return False
-    if {field.lower() for field in first[:2]} <= ENDS or _usual_ends(first) != (0, 1):
-        return True
-    # Two words above two numbers may also be an edge.
-    return second is not None and any(map(is_number, second[2:]))
 
 
 def read_edges(
@@ -202,6 +187,8 @@ def read_edges(
     edges = Edges(table, found, (ends[0].whole(), ends[1].whole()), weight, time, lines)
     if places.undecided:
         edges = _decide(edges, keep)
+    if places.supposed and any(places.first[place] in found for place in places.ends):
+        _warn_of_first(table, True, "though other lines have these names")
     if not edges.ends[0].size:
         raise ValueError(f"{table.path}: holds no edges, want {table.want} per line")
     return edges
@@ -246,6 +233,13 @@ def _implied_weights(table: Any, block: Any) -> np.ndarray:
     return column_of_numbers(table, block, 2, table.want, 0)
 
 
+def _warn_of_first(table: TextFile, header: bool, reason: str) -> None:
+    read = "names of columns" if header else "an edge"
+    other = "header=False if it is an edge" if header else "header=True if they are names of columns"
+    got = short(" ".join(table.first).strip())
+    warn_outside(f"{table.place(table.first_line)}: got {got}, which is read as {read}, {reason}; {other}")
+
+
 def _decide(edges: Edges, keep: Callable[[Any], Column]) -> Edges:
     """Leaves out the first record, of two words, if all others are integers: then it holds names of columns."""
     first = [int(end[0]) for end in edges.ends]
@@ -255,10 +249,7 @@ def _decide(edges: Edges, keep: Callable[[Any], Column]) -> Edges:
     others = [name for number, name in enumerate(edges.names) if number not in first]
     if not all(map(is_integer, others)):
         if degrees.sum() - 2 >= 2 * len(others):
-            warn_outside(
-                f"{edges.place(0)}: got {' '.join(edges.names[name] for name in first)!r}, which is read as an edge, "
-                "though no other line has these names; header=True if they are names of columns"
-            )
+            _warn_of_first(edges.table, False, "though no other line has these names")
         return edges
     number = np.cumsum(~np.isin(np.arange(len(edges.names)), first)).astype(np.int32) - 1
     ends = keep(np.int32), keep(np.int32)

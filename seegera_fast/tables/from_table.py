@@ -14,6 +14,9 @@ Made = TypeVar("Made", bound="FromTable")
 class FromTable:
     """Reads tables and makes an object of the class from their parts."""
 
+    # The name of the column that is the label, and so no feature, where features and labels are one table.
+    label_column: str | None = None
+
     @classmethod
     def from_table(
         cls: type[Made],
@@ -55,20 +58,20 @@ class FromTable:
             edges: two columns of names, which are words or integers.
             features: a row of numbers per node, with its name in the first column. A text without a header whose
                 columns are all numbers has none where the nodes are numbered from 0. None: the identity.
-            labels: the same with one integer or word per node (negative or empty: unknown), or one column without
-                names. None: no labels.
+            labels: names in the first column and one integer or word per node (negative or empty: unknown) in another,
+                or one column without names. None: no labels.
             source, target, weight, time: columns of ``edges``, by their name or their number from 0. None: the first,
-                the second, the one that is called "weight", and none. Times are numbers or dates (ISO 8601; as
-                seconds since 1970).
+                the second (or two that are called "source" and "target" or the like), the one that is called
+                "weight", and none. Times are numbers or dates (ISO 8601; as seconds since 1970).
             node, label: the column of the names, and that of the labels. None: the first, and the one that is left or
-                is called "label" or "class". Features in the same table leave out the column ``label``.
+                is called "label" or "class". Features in the same table leave out the label.
             categories: columns of words among the features: each word becomes a feature of 0 and 1.
             names: True: nodes have names. False: they are numbers from 0. None: as above.
             header: whether the first line of a text has the names of columns. None: as it looks (its fields are words
-                above numbers, or usual names of columns, or names that another argument gives).
+                above numbers, or usual names of columns, or names that another argument gives for this table).
             separator: "," or ";" or a tab or " " (blanks). None: as in the first line.
             encoding: of text. None: UTF-8.
-            comments: letters with which lines of comment start.
+            comments: letters with which lines of comment start; "": there are none.
             weighted: None: whether ``weight`` is given.
             options: further arguments of :class:`seegera_fast.Graph`. The default name is that of the file of edges.
 
@@ -105,7 +108,7 @@ class FromTable:
         options = {**named, "weighted": reading.weighted, **options}
         with parts.named_errors():
             graph = cls(parts.adjacency, parts.features, parts.labels, **options)
-        graph.sides = parts.sides
+        graph.sides, graph.label_column = parts.sides, parts.label_column
         if parts.edge_times is not None:
             # An edge of weight 0 may have vanished.
             graph.edge_times = parts.edge_times.of(graph.edges(), graph.num_nodes)

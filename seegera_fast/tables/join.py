@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,16 +16,14 @@ from ..support.arguments import shown
 from ..support.hints import counted, short
 from .adjacency import Build, EdgeTimes, in_memory
 from .column_store import Column
-from .columns import is_frame
 from .edges import EDGE, NAMED_EDGE, Edges, read_edges
-from .matrices import read_features, read_labels, read_sparse
-from .names import in_order, is_integer
+from .headers import are_places
+from .matrices import read_sparse
+from .names import DIGITS, NUMBER, in_order
+from .node_tables import NodeTables, is_path
 from .reading import Reading
-from .rows import FEATURES, LABELS, Rows, RowTable
+from .rows import Rows
 from .text import TextFile
-
-DIGITS, NUMBER = re.compile(r"[0-9]{1,19}"), re.compile(r"0|[1-9][0-9]{0,18}")
-
 
 # Up to so many nodes, their names are the names of the features where the features are the nodes.
 MOST_NAMES = 10**5
@@ -43,6 +39,7 @@ class Parts:
         sides: int64 ``[n]``: 0 for the nodes in the first column of the edges, 1 for those in the second, -1 for those
             without edges; None: a node is in both.
         places: argument of the graph -> what its errors name instead.
+        label_column: see :class:`NodeTables`.
         name: the name of the graph.
     """
 
@@ -54,6 +51,7 @@ class Parts:
     edge_times: EdgeTimes | None = None
     feature_names: list[str] | None = None
     sides: np.ndarray | None = None
+    label_column: str | None = None
     name: str = "graph"
 
     @contextmanager
@@ -90,32 +88,25 @@ def parts_of_graph(
         ImportError: a file is read by a package that is not installed.
         TypeError, ValueError: a table is wrong; the message names the file and the line.
     """
-    rows = {
-        "features": _open_rows("features", features, FEATURES, reading, read_features),
-        "labels": _open_rows("labels", labels, LABELS, reading, read_labels),
-    }
-    names = _whether_named(rows, reading.names)
-    if _is_path(edges) and Path(edges).suffix in (".npz", ".npy"):
+    rows = NodeTables(features, labels, reading)
+    names = rows.named()
+    if is_path(edges) and Path(edges).suffix in (".npz", ".npy"):
         return _titled(_of_adjacency(Path(edges), rows, names, reading), edges)
     ends = {"source": reading.source, "target": reading.target, "weight": reading.weight, "time": reading.time}
     widths = (2, 3) if all(column is None for column in ends.values()) else ()
     table = reading.open("edges", edges, EDGE if names is False else NAMED_EDGE, widths)
     found = read_edges(table, ends, reading, keep, watch)
-    if names is None:
-        undecided = rows["features"].features([], ()) if _is_undecided(rows["features"]) else None
-        names = _have_names(found, undecided)
-        if undecided is not None:
-            rows["features"] = _settled(undecided, names)
+    names = rows.decide(found) if names is None else names
     if isinstance(found.table, TextFile) and found.table.comments_inside:
         warn_outside(
             f"{found.table.path}: lines that start with {' or '.join(reading.comments)} are comments, also below the "
             f"first edge ({found.table.comments_inside:,} there); a name that does so needs quotes, or comments=''"
         )
-    both = [_read(argument, opened, names, found, reading) for argument, opened in rows.items()]
-    parts = _named(found, *both, build) if names else _numbered(found, *both, build, reading.names is False)
-    parts.places["adjacency"] = str(found.table.path)
-    if both[0] is not None:
-        parts.feature_names = both[0].columns
+    read = rows.read(names, found.names)
+    parts = _named(found, *read, build) if names else _numbered(found, *read, build, reading.names is False)
+    parts.places["adjacency"], parts.label_column = str(found.table.path), rows.label_column
+    if read[0] is not None:
+        parts.feature_names = read[0].columns
     elif parts.nodes is not None and parts.nodes.size <= MOST_NAMES:
         # The features are the nodes.
         parts.feature_names = [str(name) for name in parts.nodes.tolist()]
@@ -124,7 +115,7 @@ def parts_of_graph(
 
 def _titled(parts: Parts, edges: Any) -> Parts:
     """Names the graph after the file of its edges."""
-    if _is_path(edges):
+    if is_path(edges):
         parts.name = name_of_table(Path(edges))
     return parts
 
@@ -134,88 +125,7 @@ def name_of_table(path: Path) -> str:
     return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
 
 
-def _is_path(value: Any) -> bool:
-    return isinstance(value, (str, os.PathLike))
-
-
-def _open_rows(
-    argument: str, value: Any, want: str, reading: Reading, read_matrix: Callable[[Path], Any]
-) -> Rows | RowTable | None:
-    """A table with a row per node, or a matrix, whose rows have no names."""
-    if value is None:
-        return None
-    if _is_path(value):
-        if Path(value).suffix in (".npy", ".npz") and not (argument == "labels" and Path(value).suffix == ".npz"):
-            return Rows(value, read_matrix(Path(value)))
-        return reading.open_rows(reading.open(argument, value, want))
-    return reading.open_rows(reading.open(argument, value, want)) if is_frame(value) else Rows(argument, value)
-
-
-def _whether_named(rows: dict[str, Rows | RowTable | None], stated: bool | None) -> bool | None:
-    """Whether the nodes have names, as far as the features and the labels tell; None: the edges decide.
-
-    Raises:
-        ValueError: one table has names and another has none, or one should have names and has none.
-    """
-    kinds = {
-        argument: False if isinstance(opened, Rows) else opened.named
-        for argument, opened in rows.items()
-        if opened is not None
-    }
-    without = [argument for argument, named in kinds.items() if named is False]
-    named = [argument for argument, named in kinds.items() if named]
-    if without and (stated or named):
-        other = "names=True" if stated else f"names in {rows[named[0]].table.path}"
-        path = rows[without[0]].path
-        raise ValueError(f"{path}: got rows without names, and {other}: want the name of each node in its first column")
-    if stated is not None:
-        return stated
-    return True if named else False if without else None
-
-
-def _is_undecided(opened: Rows | RowTable | None) -> bool:
-    """Whether a table is all numbers, so that its first column may be names or a feature."""
-    return isinstance(opened, RowTable) and opened.named is None
-
-
-def _have_names(edges: Edges, undecided: Rows | None) -> bool:
-    """Whether the nodes have names, from the edges and from features that are all numbers.
-
-    They have none if they are numbered from 0: all are such integers, 0 is there, and no number is far beyond. Where
-    only 0 is missing, they have names if the first column of the features holds all of them, and only integers.
-    """
-    if not all(map(DIGITS.fullmatch, edges.names)):
-        return True
-    numbers = set(map(int, edges.names))
-    plain = all(map(NUMBER.fullmatch, edges.names))
-    if plain and 0 in numbers and not is_far_beyond(max(numbers), edges.ends[0].size):
-        return False
-    return undecided is None or (set(undecided.names) >= {*edges.names} and all(map(is_integer, undecided.names)))
-
-
-def _settled(rows: Rows, named: bool) -> Rows:
-    """Features whose first column was read both as names and as a feature."""
-    first = rows.values[:, 0]
-    if not named and rows.values.shape[1] > 1 and np.array_equal(np.sort(first), np.arange(first.size)):
-        warn_outside(
-            f"{rows.path}: the first column holds each number from 0 to {first.size - 1} once, and is read as a "
-            "feature; names=True if these are the numbers of the nodes"
-        )
-    return rows.settled(named)
-
-
-def _read(
-    argument: str, opened: Rows | RowTable | None, names: bool, edges: Edges | None, reading: Reading
-) -> Rows | None:
-    if not isinstance(opened, RowTable):
-        return opened
-    opened.settle(names, [] if edges is None else edges.names)
-    if argument == "labels":
-        return opened.labels(reading.label)
-    return opened.features([reading.label] if isinstance(reading.label, str) else [], reading.categories)
-
-
-def _of_adjacency(path: Path, rows: dict[str, Any], names: bool | None, reading: Reading) -> Parts:
+def _of_adjacency(path: Path, rows: NodeTables, names: bool | None, reading: Reading) -> Parts:
     """The parts of a graph whose adjacency is an archive of SciPy."""
     if path.suffix == ".npy":
         raise ValueError(f"{path}: want a table of edges, or an adjacency from scipy.sparse.save_npz (.npz)")
@@ -225,7 +135,7 @@ def _of_adjacency(path: Path, rows: dict[str, Any], names: bool | None, reading:
         if getattr(reading, column) is not None:
             raise ValueError(f"{column}: got {shown(getattr(reading, column))}, but {path} has no columns")
     adjacency = read_sparse(path)
-    features, labels = (_read(argument, opened, False, None, reading) for argument, opened in rows.items())
+    features, labels = rows.read(False, [])
     parts = Parts(adjacency, _values(features), _values(labels), _places(features, labels))
     parts.places["adjacency"] = str(path)
     return parts
@@ -287,13 +197,22 @@ def _numbered(edges: Edges, features: Rows | None, labels: Rows | None, build: B
                 f"{edges.table.path}: the smallest node is {lowest}, so that the nodes before it have no edges: node i "
                 f"is row i of {rows.path}, from 0 on"
             )
-        elif highest + 2 == nodes and isinstance(rows.table, TextFile) and rows.values.dtype == object and not stated:
+        elif highest + 2 == nodes and _may_begin_with_header(rows):
+            first = rows.table.first
+            options = "header=True" if len(first) == 1 else "header=True and names=False"
             warn_outside(
                 f"{rows.path}: has {nodes} rows, and the highest node of {edges.table.path} is {highest}, so that the "
-                f"last one has no edges; header=True if the first row, {short(rows.table.first[0])}, is a name"
+                f"last one has no edges; {options} if the first row, {short(' '.join(first))}, is names of columns"
             )
     adjacency, times, sides = build(edges, number, nodes)
     return Parts(adjacency, _values(features), _values(labels), _places(features, labels), None, times, sides=sides)
+
+
+def _may_begin_with_header(rows: Rows) -> bool:
+    """Whether the first of rows from a text may be names of columns: a word above labels, or 0, 1, 2 and so on."""
+    if not isinstance(rows.table, TextFile) or rows.lines[0] != rows.table.first_line:
+        return False
+    return rows.values.dtype == object or are_places(rows.table.first)
 
 
 def _length(rows: Rows) -> int:

@@ -38,6 +38,8 @@ MARKS = {
 CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n")
 MARK = "\ufeff"
 NUMERIC = b"0123456789.eE+-, \t\n"
+# The letters that start a line of comment, where nothing else is stated.
+COMMENTS = "#%"
 
 
 def texts(
@@ -76,17 +78,15 @@ def texts(
 
 
 def _decoded(path: Path, line: int, content: bytes, comments: str, want: str) -> str:
-    """Decodes whole lines from UTF-8. In a comment, also one after numbers, other bytes are replaced."""
+    """Decodes whole lines from UTF-8. In a comment, also one after numbers and a blank, other bytes are replaced."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         start = content.rfind(b"\n", 0, error.start) + 1
         end = content.index(b"\n", error.start) + 1
-        before = content[start : error.start].partition(b"#")[0] if b"#" in content[start : error.start] else None
-        comment = content[start : start + 1].decode("latin-1") in comments or (
-            "#" in comments and before is not None and not before.translate(None, NUMERIC)
-        )
-        if not comment:
+        bare, letter, _ = content[start : error.start].partition(b"#")
+        inside = letter and "#" in comments and bare[-1:] in b" \t" and not bare.translate(None, NUMERIC)
+        if not (inside or content[start : start + 1].decode("latin-1") in comments):
             at = line + content.count(b"\n", 0, start)
             raise ValueError(
                 f"{path}, line {at}: is not a text file in UTF-8 (byte "

@@ -13,6 +13,8 @@ MANY, AT_ONCE = 2 * 10**5, 2**23
 # An integer as it is written to a column of integers, or of numbers with a decimal point.
 INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0)?")
 EXACT = 2**53
+# Digits, and a number from 0 on as it is written.
+DIGITS, NUMBER = re.compile(r"[0-9]{1,19}"), re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 class _Numbers(dict):

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..support import arguments
 from .columns import ColumnTable, is_file_of_columns, open_columns, table_of
-from .lines import known_encoding
+from .lines import COMMENTS, known_encoding
 from .rows import RowTable
-from .text import COMMENTS, TextFile
+from .text import TextFile
 
 COLUMNS = ("source", "target", "weight", "time", "node", "label")
 
@@ -68,8 +68,17 @@ class Reading:
             path, want, widths=widths, separator=self.separator, encoding=self.encoding, comments=self.comments
         )
 
-    def open_rows(self, table: TextFile | ColumnTable) -> RowTable:
-        return RowTable(table, self.node, (self.node, self.label, *self.categories), self.header, self.names)
+    def open_rows(self, argument: str, table: TextFile | ColumnTable, both: bool) -> RowTable:
+        """Looks at a table with a row per node.
+
+        Args:
+            argument: "features" or "labels".
+            both: whether it has both.
+        """
+        columns = {"features": self.categories, "labels": (self.label,)}
+        stated = (*columns["features"], *columns["labels"]) if both else columns[argument]
+        beside = argument == "labels" and not both
+        return RowTable(table, self.node, (self.node, *stated), self.header, self.names, beside=beside)
 
 
 def _column(name: str, value: Any) -> str | int | None:

@@ -15,15 +15,11 @@ from ..support.frames import is_missing
 from ..support.hints import short
 from .columns import ColumnTable
 from .edges import place_of
+from .headers import CLASSES, has_index, is_header_of_nameless_rows, is_header_of_rows, node_place
 from .text import TextFile
 from .values import column_of_numbers, is_number, names_of, numbers_of
 
 FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one word"
-# First fields of a line, in any case, by which it is taken for names of columns.
-NODES = {"node", "id", "name", "node_id", "nodeid", "user", "item", "key", "source", "page", "paper", "title", ""}
-CLASSES = {"label", "class", "labels", "y", "category", "group", "target", "type"}
-# Of a single column: the names that are hardly labels themselves.
-CLEAR_CLASSES = {"label", "class", "labels", "category"}
 WHOLE = re.compile(r"[+-]?[0-9]+")
 # An integer as a table writes it where others are missing.
 DECIMAL = re.compile(r"([+-]?[0-9]+)\.0*")
@@ -60,37 +56,50 @@ class RowTable:
     Args:
         table: the table.
         node: the column of the names, by its name or its number; None: the first, if it holds names.
-        stated: every name of a column that the caller gave, which says that there is a header.
+        stated: every column of this table that the caller gave. A name says that there is a header.
         header, names: whether there are names of columns, and of nodes; None: as it looks.
+        beside: whether a column beside another says that the other one holds names, as in a table of labels alone.
 
     Attributes:
+        path: the name of the table.
+        first: its first record, or the names of its columns.
         named: whether the rows have names; None: that depends on the nodes of the edges, because all are numbers.
+        header: whether the first record has names of columns; None: that depends on the nodes of the edges.
     """
 
     def __init__(
-        self, table: TextFile | ColumnTable, node: Any, stated: Collection[Any], header: bool | None, names: bool | None
+        self,
+        table: TextFile | ColumnTable,
+        node: Any,
+        stated: Collection[Any],
+        header: bool | None,
+        names: bool | None,
+        *,
+        beside: bool,
     ) -> None:
-        self.table = table
+        self.table, self.path = table, table.path
         text = isinstance(table, TextFile)
-        self.first = table.first if text else table.header
-        if not self.first:
+        self.first = first = table.first if text else table.header
+        if not first:
             raise ValueError(f"{table.path}: holds no rows, want {table.want} per line, a line per node")
-        self.header, self._unsure = not text and not table.unnamed, False
-        if text:
-            said = any(isinstance(column, str) for column in stated)
-            self.header = (said or _is_header(self.first, table.second)) if header is None else header
-            # Whether the first record may be names of columns or data, which the nodes of the edges tell.
-            plain = not any(map(is_number, self.first[1:])) and not _has_usual_names(self.first)
-            self._unsure = header is None and not said and plain and table.second is not None
-        self.place = place_of(table, self.first, "node", node, 0)
+        given = [column for column in stated if isinstance(column, str)]
+        if given and (header is False if text else table.unnamed):
+            raise ValueError(f"{table.path}: got the column {short(given[0])} of a table without a header")
+        numbers = text and all(map(is_number, first)) and (table.second is None or is_number(table.second[0]))
+        self.header = not table.unnamed if not text else True if given else header
+        if self.header is None and numbers:
+            self.header = False
+        self.place = place_of(table, first, "node", node, node_place(first))
         if names is not None or node is not None:
             self.named = names is not False
-        elif len(self.first) == 1:
+        elif len(first) == 1:
             self.named = False
+        elif beside:
+            self.named = True
         elif not text:
             self.named = self.header
         else:
-            self.named = True if self.header or not all(map(is_number, self.first)) else None
+            self.named = None if numbers and not self.header else True
 
     def settle(self, named: bool, known: Collection[str]) -> None:
         """Decides whether the rows have names, and whether the first one has names of columns.
@@ -99,22 +108,39 @@ class RowTable:
             known: the names of the nodes of the edges.
         """
         self.named = named
-        if not (self._unsure and named):
+        if self.header is not None:
             return
-        name, below = self.first[self.place], self.table.second[self.place]
-        header = name not in known and (self.header or below in known)
-        if header and not self.header:
+        if not named:
+            self.header = is_header_of_nameless_rows(self.first, self.table.second)
+            return
+        self.header, reason = is_header_of_rows(self.table, self.place, known)
+        if reason:
             warn_outside(
-                f"{self.table.place(self.table.first_line)}: got {short(' '.join(self.first))}, which is read as names "
-                f"of columns, because {short(name)} is not among the edges; header=False if it is a row"
+                f"{self.table.place(self.table.first_line)}: got {short(' '.join(self.first).strip())}, which is read "
+                f"as names of columns, {reason}; header=False if it is a row"
             )
-        self.header = header
 
-    def features(self, without: Collection[str], categories: Collection[Any]) -> Rows:
-        """Reads all columns but that of the names and those of the names ``without``, as features.
+    def label_place(self, label: Any) -> int:
+        """The place of the labels: ``label``, or the one with a usual name, or the only one that holds no names."""
+        if label is not None:
+            place = place_of(self.table, self.first, "label", label, None)
+            self._refuse_names("label", label, place)
+            return place
+        others = [place for place in range(len(self.first)) if place not in self._beside()]
+        if self.header:
+            known = [place for place in others if self.first[place].lower() in CLASSES]
+            others = known if len(known) == 1 else others
+        if len(others) != 1:
+            names = short(", ".join(self.first)) if self.header else f"{len(self.first)} columns"
+            raise ValueError(f"{self.table.path}: got {names}, want label= to say which is the label")
+        return others[0]
+
+    def features(self, categories: Collection[Any], label: int | None) -> Rows:
+        """Reads all columns but that of the names and ``label`` as features.
 
         Args:
             categories: columns of words; each word becomes a feature of 0 and 1.
+            label: the place of the labels in the same table.
 
         Raises:
             ValueError: a field is no finite number; the message names the line.
@@ -122,16 +148,16 @@ class RowTable:
         table, header = self.table, [*self.first] if self.header else None
         # Until it is known whether the first column holds names, it is read both as names and as a feature.
         may_be_named = self.named is not False
-        out = {self.place} if self.named else set()
-        if header is not None:
-            out |= {header.index(name) for name in without if name in header}
-        words = [place_of(table, self.first, "categories", column, None) for column in categories]
-        places = [place for place in range(len(self.first)) if place not in out]
+        words = self._words(categories, label)
+        places = [place for place in range(len(self.first)) if place not in self._beside() | {label}]
         plain = [place for place in places if place not in words]
         if not places:
-            raise ValueError(f"{table.path}: got no column beside the names, want at least one feature")
+            beside = "the names" if label is None else "the names and the label"
+            raise ValueError(f"{table.path}: got no column beside {beside}, want at least one feature")
+        if header:
+            self._refuse_twice([header[place] for place in places])
         names, lines, parts, kinds = [], [], [], {place: [] for place in words}
-        for block in self._blocks(sorted({*places, *out})):
+        for block in self._blocks(sorted({*places, self.place} if may_be_named else places)):
             if may_be_named:
                 names += names_of(table, block, self.place)
             lines.extend(block.lines)
@@ -157,7 +183,7 @@ class RowTable:
             ValueError: there are integers and words, or no labels.
         """
         table = self.table
-        place = self._label_place(label)
+        place = self.label_place(label)
         names, lines, values = [], [], []
         for block in self._blocks(sorted({place, self.place} if self.named else {place})):
             if self.named:
@@ -170,16 +196,39 @@ class RowTable:
         found = _labels(table, values, lines, empty=self.named)
         return Rows(table.path, found, names if self.named else None, None, lines, table)
 
-    def _label_place(self, label: Any) -> int:
-        if label is not None:
-            return place_of(self.table, self.first, "label", label, None)
-        known = [place for place, name in enumerate(self.first) if name.lower() in CLASSES and place != self.place]
-        if self.header and len(known) == 1:
-            return known[0]
-        if len(self.first) > 1 + bool(self.named):
-            names = short(", ".join(self.first)) if self.header else f"{len(self.first)} columns"
-            raise ValueError(f"{self.table.path}: got {names}, want label= to say which is the label")
-        return int(bool(self.named) and self.place == 0)
+    def has_feature(self, name: str) -> bool:
+        """Whether a column of this name is read as a feature."""
+        return bool(self.header) and name in self.first and self.first.index(name) not in self._beside()
+
+    def _beside(self) -> set[int]:
+        """The columns that are neither features nor labels: that of the names, and an index beside it."""
+        index = {0} if self.header and has_index(self.first) and self.place else set()
+        return index | {self.place} if self.named else index
+
+    def _words(self, categories: Collection[Any], label: int | None) -> list[int]:
+        """The places of the columns of words."""
+        places = []
+        for column in categories:
+            place = place_of(self.table, self.first, "categories", column, None)
+            self._refuse_names("categories", column, place)
+            if place in places:
+                raise ValueError(f"categories: got {short(column)} twice ({self.table.path}), want different columns")
+            if place == label:
+                raise ValueError(f"categories: got {short(column)}, which is the label, and so no feature")
+            places.append(place)
+        return places
+
+    def _refuse_names(self, argument: str, column: Any, place: int) -> None:
+        if self.named is not False and place == self.place:
+            raise ValueError(
+                f"{argument}: got {short(column)}, the column of {self.table.path} that is read as the names of the "
+                "nodes; node= says which one that is, names=False that there is none"
+            )
+
+    def _refuse_twice(self, names: list[str]) -> None:
+        if len({*names}) < len(names):
+            name = next(name for number, name in enumerate(names) if name in names[:number])
+            raise ValueError(f"{self.table.path}: got the column {short(name)} twice, want different names")
 
     def _blocks(self, places: list[int]) -> Any:
         if isinstance(self.table, TextFile):
@@ -197,22 +246,6 @@ class RowTable:
             want = f"{FEATURES} ({name}); words are features where categories names their column"
             out[:, column] = column_of_numbers(self.table, block, place, want)
         return out
-
-
-def _is_header(first: list[str], second: list[str] | None) -> bool:
-    """Whether a first record of words stands above numbers, or begins as names of columns do."""
-    rest = first[1:] or first
-    if any(map(is_number, rest)) or len({*first}) < len(first):
-        return False
-    if _has_usual_names(first):
-        return True
-    return second is not None and any(map(is_number, second[1:] or second))
-
-
-def _has_usual_names(first: list[str]) -> bool:
-    if len(first) == 1:
-        return first[0].lower() in CLEAR_CLASSES
-    return first[0].lower() in NODES or first[1].lower() in CLASSES
 
 
 def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> np.ndarray:

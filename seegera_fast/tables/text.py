@@ -1,8 +1,10 @@
 """Text files with one record per line: how a line is split into fields. Within quotes a record may go on in the next.
 
-A file is one of numbers as long as each line is. Commas and blanks then part the fields, both alike, and ``#`` starts a
-comment anywhere in a line. In any other file one separator parts the fields: that of the first record, which is a tab,
-a comma or a semicolon if it has one, else blanks.
+A file is one of numbers as long as each line is. Then blanks part the fields, or commas, which may be in a part of the
+lines only; and ``#`` starts a comment anywhere in a line, where lines of comment start with it. In any other file one
+separator parts the fields: that of the first record, which is a tab, a comma or a semicolon if it has one, else blanks.
+A first record with a tab or a comma tells decimal commas, and words of digits with blanks, from numbers; one with ``#``
+right after a number tells words such as ``1#a``.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from ..support.hints import short
-from .lines import BLOCK, NUMERIC, texts
+from .lines import BLOCK, COMMENTS, NUMERIC, texts
 
-COMMENTS = "#%"
 NUMBERS = re.compile(r"[0-9.eE+\-, \t]*")
 SEPARATORS = ("\t", ",", ";")
 BLANKS = re.compile(r"[ \t\n]+")
+# Blanks within a field, where commas part the fields.
+WITHIN = re.compile(r"[^, \t][ \t]+[^, \t]")
 # A field in quotes, in which two quotes stand for one, or a field without; then what parts it from the next.
 QUOTED = r'"((?:[^"]|"")*)"'
 # A line that doesn't close the quote that its last field begins with, without its other fields in quotes.
@@ -117,9 +120,13 @@ class TextFile:
     def wrong(self, line: int, fields: list[str], want: str | None = None) -> ValueError:
         """The error for a record with other fields than wanted."""
         return ValueError(
-            f"{self.place(line)}: got {short(' '.join(fields).strip())}, want {want or self.want}; a line of comment "
-            "starts with #"
+            f"{self.place(line)}: got {short(' '.join(fields).strip())}, want {want or self.want}"
+            + (f"; a line of comment starts with {self._comments[0]}" if self._comments else "")
         )
+
+    def below(self, place: int) -> list[str]:
+        """The fields of a column below the first record, as far as the first block of lines has them."""
+        return self._head.fields[self._head.width + place :: self._head.width]
 
     def blocks(self, skip: int = 0) -> Iterator[Block]:
         """The records after the first ``skip`` (0 or 1). They are read once."""
@@ -161,7 +168,7 @@ class TextFile:
 
     def _opens(self, line: str) -> bool:
         """Whether a line ends within quotes."""
-        if line.count('"') % 2 == 0 or line[0] in self._comments or NUMBERS.fullmatch(line.partition("#")[0]):
+        if line.count('"') % 2 == 0 or line[0] in self._comments or self._numbers_of(line) is not None:
             return False
         return bool(OPEN.search(re.sub(QUOTED, "", line)))
 
@@ -174,11 +181,11 @@ class TextFile:
         for line, record in records:
             if not record.strip(" \t") or record[0] in self._comments:
                 continue
-            bare = record.partition("#")[0]
+            bare = self._without_comment(record)
             if not bare.strip(" \t"):
                 continue
             if self._numbers is None:
-                self._numbers = bool(NUMBERS.fullmatch(bare))
+                self._numbers = bool(NUMBERS.fullmatch(bare)) and (bare == record or bare[-1] in " \t")
             if self._separator is None:
                 outside = re.sub(QUOTED, "", bare if self._numbers else record).strip(" \t")
                 found = [separator for separator in SEPARATORS if separator in outside]
@@ -188,6 +195,8 @@ class TextFile:
                         "stated, as in separator=';'"
                     )
                 self._separator = found[0] if found else " "
+            # A column without a name, as pandas writes that of the index, stands in a header.
+            self._numbers = self._numbers and self._numbers_of(record) is not None and bare.lstrip(" \t")[0] != ","
             fields = self._fields(line, record)
             if fields:
                 if len(fields) not in self._widths:
@@ -202,7 +211,7 @@ class TextFile:
         content = text.encode()
         separator, blanks = self._separator, " " in text or "\t" in text
         if self._numbers:
-            if content.translate(None, NUMERIC) or ("," in text and blanks):
+            if content.translate(None, NUMERIC) or ("," in text and blanks) or "\t\t" in text:
                 return None
             separator = "," if "," in text else " "
         if separator == " ":
@@ -257,8 +266,8 @@ class TextFile:
     def _fields(self, line: int, text: str) -> list[str]:
         """The fields of one line; of an empty line, and of one that is a comment, none."""
         if self._numbers:
-            bare = text.partition("#")[0]
-            if NUMBERS.fullmatch(bare):
+            bare = self._numbers_of(text)
+            if bare is not None:
                 return self._fields_of_numbers(line, bare, text)
             # This line is of words, and so is the file.
             if self._mixed:
@@ -274,17 +283,26 @@ class TextFile:
             return self._fields_with_quotes(line, text)
         if self._separator == " ":
             return BLANKS.split(text.strip(" \t"))
-        return [field.strip(" \t") for field in text.split(self._separator)]
+        return _parted(text, self._separator)
+
+    def _without_comment(self, text: str) -> str:
+        return text.partition("#")[0] if "#" in self._comments else text
+
+    def _numbers_of(self, text: str) -> str | None:
+        """A line of numbers without its comment; None: it is another line."""
+        bare = self._without_comment(text)
+        within = self._separator != " " and "," in bare and WITHIN.search(bare)
+        return bare if NUMBERS.fullmatch(bare) and not within else None
 
     def _fields_of_numbers(self, line: int, bare: str, text: str) -> list[str]:
         fields = BLANKS.split(bare.replace(",", " ").strip(" \t"))
-        if "," in bare and any(not part.strip(" \t") for part in bare.split(",")):
+        if ("," in bare and "" in _parted(bare, ",")) or "\t\t" in bare.strip(" \t"):
             raise self.wrong(line, [text], f"{self.want}, and no empty fields")
         if fields == [""]:
             return []
         if not self._mixed:
-            strict = BLANKS.split(text.strip(" \t")) if self._separator == " " else text.split(self._separator)
-            if [field.strip(" \t") for field in strict] != fields:
+            strict = BLANKS.split(text.strip(" \t")) if self._separator == " " else _parted(text, self._separator)
+            if strict != fields:
                 self._mixed = line
         return fields
 
@@ -302,6 +320,10 @@ class TextFile:
             fields.append(plain.strip(" \t") if inside is None else inside.replace('""', '"'))
             at = found.end()
         return fields
+
+
+def _parted(text: str, separator: str) -> list[str]:
+    return [field.strip(" \t") for field in text.split(separator)]
 
 
 def _words_per_line(content: bytes) -> int | None:

@@ -1,0 +1,159 @@
+"""The tables with a row per node together: whether their rows have names, and which column is the label."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..convert import is_far_beyond, warn_outside
+from ..support.hints import short
+from .columns import is_frame
+from .edges import Edges
+from .matrices import read_features, read_labels
+from .names import DIGITS, NUMBER, is_integer
+from .reading import Reading
+from .rows import FEATURES, LABELS, Rows, RowTable
+
+
+class NodeTables:
+    """The features and the labels, which may be one table. Their first records have been looked at.
+
+    Args:
+        features, labels: see :meth:`seegera_fast.Graph.from_table`.
+
+    Attributes:
+        label_column: the name of the label, where features and labels are one table with names of columns; else None.
+    """
+
+    label_column: str | None = None
+
+    def __init__(self, features: Any, labels: Any, reading: Reading) -> None:
+        self._reading = reading
+        self._one = _is_same(features, labels)
+        self.features = self._open("features", features, FEATURES, read_features)
+        self.labels = self._open("labels", labels, LABELS, read_labels)
+
+    def _open(self, argument: str, value: Any, want: str, read_matrix: Callable[[Path], Any]) -> Rows | RowTable | None:
+        """A table with a row per node, or a matrix, whose rows have no names."""
+        if value is None:
+            return None
+        if is_path(value):
+            if Path(value).suffix in (".npy", ".npz") and not (argument == "labels" and Path(value).suffix == ".npz"):
+                return Rows(value, read_matrix(Path(value)))
+        elif not is_frame(value):
+            return Rows(argument, value)
+        return self._reading.open_rows(argument, self._reading.open(argument, value, want), self._one)
+
+    def named(self) -> bool | None:
+        """Whether the nodes have names, as far as the features and the labels tell; None: the edges decide.
+
+        Raises:
+            ValueError: one table has names and another has none, or one should have names and has none.
+        """
+        given = [opened for opened in (self.features, self.labels) if opened is not None]
+        without = [opened for opened in given if isinstance(opened, Rows) or opened.named is False]
+        named = [opened for opened in given if isinstance(opened, RowTable) and opened.named]
+        stated = self._reading.names
+        if without and (stated or named):
+            other = "names=True" if stated else f"names in {named[0].path}"
+            raise ValueError(
+                f"{without[0].path}: got rows without names, and {other}: want the name of each node in its first "
+                "column"
+            )
+        if stated is not None:
+            return stated
+        return True if named else False if without else None
+
+    def decide(self, edges: Edges) -> bool:
+        """Whether the nodes have names, from the edges and from features that are all numbers.
+
+        They have none if they are numbered from 0: all are such integers, 0 is there, and no number is far beyond.
+        Where only 0 is missing, they have names if the first column of the features holds all of them, and only
+        integers.
+        """
+        undecided = None
+        if isinstance(self.features, RowTable):
+            undecided = self.features.features(self._reading.categories, self._label_of_features())
+        named = _have_names(edges, undecided)
+        if undecided is not None:
+            if not named:
+                _warn_of_ignored_names(undecided, edges)
+            self.features = undecided.settled(named)
+        return named
+
+    def read(self, named: bool, known: list[str]) -> tuple[Rows | None, Rows | None]:
+        """The features and the labels.
+
+        Args:
+            known: the names of the nodes of the edges.
+        """
+        features, labels = self.features, self.labels
+        if isinstance(features, RowTable):
+            features.settle(named, known)
+        if isinstance(labels, RowTable):
+            if self._one and isinstance(features, RowTable):
+                labels.header = features.header
+            labels.settle(named, known)
+        if isinstance(features, RowTable):
+            features = features.features(self._reading.categories, self._label_of_features())
+        if isinstance(labels, RowTable):
+            labels = labels.labels(self._reading.label)
+        return features, labels
+
+    def _label_of_features(self) -> int | None:
+        """The column of the features that is the label, and so no feature; None: there is none."""
+        features, labels, label = self.features, self.labels, self._reading.label
+        if labels is None:
+            # A command that reads features only is given the name of the label that training left out.
+            named = isinstance(label, str) and features.has_feature(label)
+            return features.first.index(label) if named else None
+        if not isinstance(labels, RowTable):
+            return None
+        place = labels.label_place(label)
+        if self._one:
+            self.label_column = labels.first[place] if labels.header else None
+            return place
+        if labels.header and features.has_feature(labels.first[place]):
+            warn_outside(
+                f"{features.path}: the column {short(labels.first[place])} is read as a feature, and {labels.path} has "
+                "the labels in a column of this name; if they are the same, give one table as features and labels"
+            )
+        return None
+
+
+def is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _is_same(features: Any, labels: Any) -> bool:
+    """Whether features and labels are one table."""
+    if is_path(features) and is_path(labels):
+        # A file that is not there is named where it is opened.
+        with suppress(OSError, ValueError):
+            return os.path.samefile(features, labels)
+    return features is labels
+
+
+def _have_names(edges: Edges, undecided: Rows | None) -> bool:
+    if not all(map(DIGITS.fullmatch, edges.names)):
+        return True
+    numbers = set(map(int, edges.names))
+    plain = all(map(NUMBER.fullmatch, edges.names))
+    if plain and 0 in numbers and not is_far_beyond(max(numbers), edges.ends[0].size):
+        return False
+    return undecided is None or (set(undecided.names) >= {*edges.names} and all(map(is_integer, undecided.names)))
+
+
+def _warn_of_ignored_names(features: Rows, edges: Edges) -> None:
+    """Says that the first column of features is read as one, though it looks like the numbers of the nodes."""
+    numbers = {*features.names}
+    met = sum(name in numbers for name in edges.names)
+    all_different = len(numbers) == len(features.names) and all(map(is_integer, numbers))
+    if features.values.shape[1] > 1 and all_different and 2 * met >= len(edges.names):
+        warn_outside(
+            f"{features.path}: the first column holds different integers, of which {met} are nodes of "
+            f"{edges.table.path}, and is read as a feature; names=True if these are the numbers of the nodes"
+        )
