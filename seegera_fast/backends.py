@@ -198,8 +198,8 @@ def bfloat16_products() -> str | None:
 def release_memory() -> None:
     """Gives back to the system the memory that the CPU kernels keep for their next results.
 
-    They keep no more than they once had in use at a time. It is given back by itself when a training ends, and when a
-    model is deleted.
+    They keep at most one and a half times what was in use at a time. It is given back by itself when a training ends,
+    and when a model is deleted.
     """
     library = _native()
     if library is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from .convert import warn_outside
 from .support import arguments
 
 BINS = 10
@@ -52,7 +52,9 @@ class Calibration:
         arguments.instance("products", products, torch.Tensor)
         arguments.dense("products", products)
         arguments.dtype("products", products.dtype)
-        return torch.sigmoid(self.slope * torch.asinh(products / self.scale) + self.intercept)
+        # In float64, where neither a slope nor a scale is 0 or infinite.
+        logits = self.slope * torch.asinh(products.double() / self.scale) + self.intercept
+        return torch.sigmoid(logits).to(products.dtype)
 
 
 class Reliability(NamedTuple):
@@ -115,10 +117,9 @@ def fit_calibration(
         )
     slope = float(model.coef_[0, 0]) / deviation
     if slope <= 0:
-        warnings.warn(
-            f"the probabilities are not calibrated: among the {links} links and {others} pairs that were held out for "
-            "validation, larger scores are not more probably links",
-            stacklevel=2,
+        warn_outside(
+            f"the probabilities are not calibrated: among the {links} links and {others + len(further)} pairs without "
+            "one that were held out for validation, larger scores are not more probably links"
         )
         return None
     return Calibration(slope, float(model.intercept_[0]) - slope * mean, scale)

@@ -40,7 +40,7 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         fields: further fields of SeeGeraConfig or TrainingConfig, by name.
         valid: share of the links that is held out to stop early, to calibrate the probabilities, and for
             :meth:`score`; 0: none, and all epochs are run.
-        normalize_features: divide each row of the features by its sum.
+        normalize_features: divide each row of the features by the sum of its absolute values.
         weighted: keep the edge weights of a matrix in the propagation matrix; a Graph has its own.
         device: the device to train on.
         random_state: an int, a ``numpy.random.RandomState``, or None: seed of the split, the weights and all draws.

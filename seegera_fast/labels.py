@@ -32,7 +32,9 @@ def class_labels(labels: Any, num_nodes: int) -> tuple[torch.Tensor | None, tupl
     found = _array("labels", labels)
     if found.ndim == 0:
         raise TypeError(f"labels: got {shown(labels)}, want one label per node: [{num_nodes}]")
-    classes = None
+    classes, shape = None, tuple(found.shape)
+    if shape and shape[0] != num_nodes:
+        raise ValueError(f"labels: got shape {shape}, want one label per node: [{num_nodes}]")
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
     if found.ndim == 2 and found.shape[1] > 1 and found.dtype.kind in "biuf":
@@ -40,7 +42,7 @@ def class_labels(labels: Any, num_nodes: int) -> tuple[torch.Tensor | None, tupl
     if found.ndim == 1 and found.dtype.kind == "O":
         found, classes = _numbers_of_objects(found)
     if found.ndim != 1 or found.shape[0] != num_nodes:
-        raise ValueError(f"labels: got shape {tuple(found.shape)}, want one label per node: [{num_nodes}]")
+        raise ValueError(f"labels: got shape {shape}, want one label per node: [{num_nodes}]")
     if found.dtype.kind not in "biuf":
         raise TypeError(f"labels: got values of type {found.dtype}, want integers or words")
     if found.dtype.kind == "f":

@@ -103,7 +103,7 @@ def _compare_preparation(model: Prediction, graph: Graph) -> None:
             warn_outside("graph: its edges have no weights, and those in training had: weighted=True keeps them")
         else:
             warn_outside("graph: its edges have weights, and those in training had none: weighted=False drops them")
-    if model.normalize_features and not torch.compiler.is_compiling() and not graph.features.has_unit_rows:
+    if model.normalize_features and not torch.compiler.is_compiling() and not graph.features.may_have_unit_rows:
         warn_outside(
             "graph: its features are not normalised, and those in training were (normalize_features=True): "
             "graph.with_features(graph.features.row_normalized, graph.feature_names) is the graph that is meant"

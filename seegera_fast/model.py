@@ -49,8 +49,8 @@ class SeeGera(Prediction, nn.Module):
             it where there is a validation part, and the model's file keeps it.
         feature_names: the names of the features, if the graph has them; a graph with other names is refused.
         weighted: whether the edges of the graph have weights. A graph where it is otherwise is warned of.
-        normalize_features: whether the task that trained the model divided each row of the features by its sum; None:
-            not known. A graph of other features is warned of.
+        normalize_features: whether the task that trained the model divided each row of the features by the sum of its
+            absolute values; None: not known. A graph of other features is warned of.
 
     Raises:
         TypeError: an unknown field; the message names the most similar ones.

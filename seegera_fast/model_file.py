@@ -36,7 +36,8 @@ class ModelHeader:
         node_digest: the digest of the nodes' names, if the model knows its nodes one by one and they have names.
         weighted: whether the edges of the model's graph have weights; None: not known, as earlier versions did not
             write it.
-        normalize_features: whether a task divided each row of the features by its sum; None: not known.
+        normalize_features: whether a task divided each row of the features by the sum of its absolute values; None:
+            not known.
     """
 
     config: SeeGeraConfig

@@ -179,6 +179,8 @@ class Prediction:
             draws = arguments.whole("draws", draws, least=2, most=arguments.MOST_DRAWS, wanted="an int or None")
         graph = self._checked(graph)
         pairs = arguments.integers("pairs", pairs, graph.device, graph.num_nodes)
+        if pairs.numel() == 0:
+            pairs = pairs.new_empty(0, 2)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"pairs: got shape {tuple(pairs.shape)}, want [m, 2]")
         probability = self._probability(calibrated)
@@ -194,7 +196,7 @@ class Prediction:
         if self.calibration is None:
             raise ValueError(
                 "calibrated: got True, and the model has no calibration: link_prediction with links held "
-                "out for validation makes one"
+                "out for validation makes one, where larger scores are more probably links there"
             )
         return self.calibration
 
@@ -274,6 +276,8 @@ class Prediction:
         arguments.instance("known", known, Graph, optional=True)
         known = graph if known is None else known.to(graph.device, graph.dtype)
         n = graph.num_nodes
+        if n == 1:
+            raise ValueError("graph: has one node, want at least two, between which there may be a link")
         if known.num_nodes != n:
             raise ValueError(f"known: has {known.num_nodes} nodes, want {n}, those of graph")
         per_node = arguments.flag("per_node", per_node)

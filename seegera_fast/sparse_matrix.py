@@ -153,17 +153,17 @@ class SparseMatrix(Keeping):
         return self.with_values(unit_rows(self.rowptr, self.values))
 
     @kept
-    def has_unit_rows(self) -> bool:
-        """Whether the absolute values of each row have the sum 1, or the row is empty. The device is read once."""
-        sums = row_sums(self.rowptr, self.values.abs())
-        return bool(((sums == 0) | ((sums - 1).abs() < 1e-3)).all())
+    def may_have_unit_rows(self) -> bool:
+        """Whether each row is one of :attr:`row_normalized`, or what is left of it: its absolute values have a sum of 1
+        at most. The device is read once."""
+        return bool((row_sums(self.rowptr, self.values.abs()) < 1 + 1e-3).all())
 
     @property
     def layout(self) -> str:
         """How a backend with both layouts computes with the matrix: "sparse", "dense" or "auto".
 
-        With "auto" the backend chooses. The layouts give the same numbers up to rounding. Matrices that are made from
-        this one, such as its transpose, have the same layout. :meth:`with_layout` sets it.
+        With "auto" the backend chooses. The layouts give the same numbers up to rounding, where all are finite: zeros
+        times infinity are NaN in the dense one. :meth:`with_layout` sets it, also for the transpose and the like.
         """
         return self._layout
 

@@ -55,6 +55,9 @@ class TestPlanetoid:
             ({"x": np.ones((2, 3))}, "x", "holds ndarray, want a SciPy CSR matrix"),
             ({"ally": scipy.sparse.csr_matrix((5, 2))}, "ally", "want a NumPy array with one row"),
             ({"ally": np.zeros(5)}, "ally", "want a NumPy array with one row"),
+            ({"ally": np.array([[1, 1], *[[0, 1]] * 4])}, "ally", "row 0 is no class, want rows of zeros"),
+            ({"ty": np.array([[0, 1], [np.nan, 0]])}, "ty", "row 1 is no class"),
+            ({"ty": np.array([[0, -3], [1, 0]])}, "ty", "row 0 is no class"),
             ({"graph": np.zeros(3)}, "graph", "holds ndarray, want a dictionary"),
             ({"graph": {**TINY_GRAPH, 0: (1, 3)}}, "graph", "want a list of neighbours"),
             ({"graph": {**TINY_GRAPH, 0: [1, 8]}}, "graph", "got node 8, want integers from 0 to 7"),
@@ -122,6 +125,7 @@ class TestNpz:
             ({"attr_indptr": np.array([0, 1, 4]), "attr_shape": np.array([2, 2])}, "2 rows of features, but 4 nodes"),
             ({"labels": np.zeros(3, int)}, "want one integer for each of 4 nodes"),
             ({"labels": np.zeros(4)}, "want one integer for each of 4 nodes"),
+            ({"labels": np.array([0, 1, 2, 2**63 + 5], np.uint64)}, "got the label 9223372036854775813"),
         ],
     )
     def test_parts_that_do_not_fit(self, tmp_path, changes, message):

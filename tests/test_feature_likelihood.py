@@ -436,6 +436,21 @@ def test_squares_that_overflow(compiled_column, by_squares, scale):
     assert_close(value.cpu(), torch.tensor([-9 * 4.0 - 3.0 - 6 * math.log(math.pi)]).double(), terms=12)
 
 
+def test_gradients_where_only_a_sum_of_squares_overflows(compiled_column, by_squares):
+    """An element of H^T H is beyond float32, and the value is not."""
+    hidden = (4e17 * (normal(4096, 1, 2, seed=1).abs() + 0.5)).float().to(compiled_column.device)
+    weight = (normal(2, 40, seed=2) / 4e17).float().to(compiled_column.device)
+    features = SparseMatrix.from_any(normal(4096, 40, seed=3) > 1.2).to(device=compiled_column.device)
+    arguments = {"hidden": hidden, "weight": weight, "features": features, "likelihood": "mse"}
+    by_squares(False)
+    want = outcome_of(converted(arguments, torch.float32, compiled_column.device))
+    by_squares(True)
+    got = outcome_of(converted(arguments, torch.float32, compiled_column.device))
+    for name in ("output", "gradient of hidden", "gradient of weight"):
+        assert torch.isfinite(got[name]).all()
+        assert (got[name] - want[name]).abs().max() < 1e-4 * want[name].abs().max()
+
+
 @pytest.mark.parametrize("backend", [backends.CPU, backends.TRITON], ids=lambda backend: backend.name)
 def test_the_cheaper_form_of_mse(backend):
     """Squares for Cora and CS, tiles for Computers (dense) and for outputs narrower than H."""

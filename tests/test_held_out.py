@@ -114,8 +114,10 @@ def test_features_that_leak_are_refused(graph, part):
 
 def test_hidden_features_must_be_those_of_the_graph(graph):
     split = sf.tasks.split_features(graph, seed=1)
-    with pytest.raises(ValueError, match="together are not the features of graph"):
+    with pytest.raises(ValueError, match="split: its values are not those of the features of graph; with normalize"):
         RUN["attribute"](graph, split=replace(split, valid_values=2 * split.valid_values), **SMALL)
+    with pytest.raises(ValueError, match=r"with normalize_features=True.* want a split of graph\.with_features"):
+        RUN["attribute"](graph, "cora", split=split, **SMALL)
     with pytest.raises(ValueError, match="together are not the features of graph"):
         RUN["attribute"](
             graph, split=replace(split, test_pos=split.test_pos[1:], test_values=split.test_values[1:]), **SMALL
@@ -125,10 +127,40 @@ def test_hidden_features_must_be_those_of_the_graph(graph):
     assert RUN["attribute"](graph, split=split, normalize_features=True, **SMALL).mse > 0
 
 
+@pytest.mark.parametrize("zeros", [0, 1, 7])
+def test_other_numbers_of_zeros_than_of_hidden_entries(graph, zeros):
+    """The error is the mean over all entries of a part, whether they are hidden or zero."""
+    split = sf.tasks.split_features(graph, seed=1)
+    split = replace(
+        split, test_pos=split.test_pos[:3], test_values=split.test_values[:3], test_neg=split.test_neg[:zeros]
+    )
+    # The entries that are hidden no longer are seen in training.
+    whole = sf.tasks.split_features(graph, seed=1)
+    features = graph.features.to_dense()
+    for row, col in whole.test_pos[3:].tolist():
+        features[row, col] = 0
+    found = RUN["attribute"](sf.Graph(graph.adjacency.to_scipy(), features, dtype=graph.dtype), split=split, **SMALL)
+    entries = torch.cat([split.test_pos, split.test_neg])
+    expected = torch.cat([split.test_values, torch.zeros(zeros, dtype=torch.float64)])
+    predicted = found.model.reconstruct_features(*entries.T)
+    assert found.mse == pytest.approx(float((predicted - expected).square().mean()), rel=1e-9)
+
+
+@pytest.mark.parametrize("task", DRAW)
+def test_shares_that_would_not_be_used_are_refused(graph, task):
+    split = DRAW[task](graph, seed=1)
+    first, second = ("train", "valid") if task == "node" else ("valid", "test")
+    for name, value in ((first, 0.3), (second, np.float32(0.3)), (first, "x"), (second, -3.0)):
+        with pytest.raises(ValueError, match=f"^{name}: got .*, want nothing where split is given"):
+            RUN[task](graph, split=split, **{name: value}, **SMALL)
+    given = dict(zip((first, second), SHARES[task], strict=True))
+    assert RUN[task](graph, split=split, **given, **SMALL).split is not None
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"valid_pos": [[0, 20]], "valid_values": [1.0]}, "valid_pos: got numbers up to [0, 20], want a matrix"),
+        ({"valid_pos": [[0, 20]], "valid_values": [1.0]}, "valid_pos: got row 0, column 20, want an entry"),
         ({"valid_pos": [0, 2, 3]}, "valid_pos: got shape (3,), want [number of entries, 2]"),
         ({"valid_values": [1.0]}, "valid_values: got shape (1,), want one value per row of valid_pos"),
         ({"test_values": [True]}, "test_values: got values of type bool, want real numbers"),
@@ -145,7 +177,7 @@ def test_wrong_parts_of_features(graph, change, message):
     [
         (([0, 1], [1], [2]), "train, valid, test: the split leaks: node 1 is there twice"),
         (([0, 0], [1], [2]), "the split leaks: node 0 is there twice"),
-        (([0, -1], [1], [2]), "train: got shape (2,), want node numbers [k], 0 or above"),
+        (([0, -1], [1], [2]), "train: got -1, want node numbers of 0 and above"),
         (([0.5], [1], [2]), "train: got torch.float32, want integers"),
         (([[0]], [1], [2]), "train: got shape (1, 1), want node numbers [k]"),
     ],

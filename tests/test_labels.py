@@ -49,7 +49,7 @@ def test_one_hot_labels(kind):
     ("labels", "error", "message"),
     [
         ([0, 1, 2], ValueError, r"labels: got shape \(3,\), want one label per node: \[4\]"),
-        (np.eye(3), ValueError, r"labels: got shape \(3,\), want one label per node: \[4\]"),
+        (np.eye(3), ValueError, r"labels: got shape \(3, 3\), want one label per node: \[4\]"),
         (np.zeros((4, 2, 2)), ValueError, r"labels: got shape \(4, 2, 2\), want one label per node: \[4\]"),
         (3, TypeError, r"labels: got 3, want one label per node: \[4\]"),
         (np.zeros((4, 0)), ValueError, r"labels: got shape \(4, 0\), want one label per node: \[4\]"),

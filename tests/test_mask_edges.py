@@ -70,14 +70,16 @@ def test_edges_that_are_not_there():
     """Their marks would be read beyond those of the edges. A GPU does not look at the numbers."""
     graph = cases.graph("random")
     looped, edge = graph.with_self_loops()
-    for number in (graph.num_edges, 10**12, 2**62):
+    removed = ops.draw_subset(4, graph.num_edges, 3)
+    for number in (graph.num_edges, 10**12, 2**62, -2, -(2**62)):
         wrong = edge.clone()
         wrong[-1] = number
-        with (
-            use_backend("cpu"),
-            pytest.raises(RuntimeError, match="edge: got the number of an edge that is not there, want -1 to"),
-        ):
-            ops.mask_edges(looped, wrong, 3, 4)
+        for name in ("cpu", "reference"):
+            with use_backend(name), pytest.raises(ValueError, match=rf"^edge: got numbers from .*{number}"):
+                ops.mask_edges(looped, wrong, 3, 4)
+        if number > 0:
+            with pytest.raises(RuntimeError, match="edge: got the number of an edge that is not there, want -1 to"):
+                torch.ops.seegera_fast.mask_edges(looped.rowptr, looped.col, looped.values, wrong, removed, 3)
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)
@@ -202,6 +204,13 @@ REFUSALS = [
         ValueError,
         r"looped: got shape \(17, 9\), want a square matrix",
         looped=lambda _: cases.features("dense", 17),
+    ),
+    refuse(
+        "no self-loops",
+        ValueError,
+        r"looped: got \d+ entries in 17 rows, want a self-loop in each, and each edge twice",
+        looped=lambda _: SparseMatrix.from_any(np.diag([0.0] + [1.0] * 16)),
+        edge=lambda edge: edge.new_zeros(16),
     ),
     refuse("too many", ValueError, r"num_removed: got 10000, want 0 to \d+", num_removed=10000),
     refuse("negative", ValueError, r"num_removed: got -1, want 0 to \d+", num_removed=-1),

@@ -45,6 +45,11 @@ def keeping():
     backends.release_memory()
 
 
+def test_a_result_that_no_memory_holds_is_said_with_its_size():
+    with pytest.raises(RuntimeError, match=f"not enough memory: a result of an operation takes {2**48} bytes"):
+        sf.ops.gcn(None, torch.ones(2**22, 1, 1), torch.ones(1, 2**24), activation="none")
+
+
 def test_the_next_result_takes_the_memory_of_the_last(keeping):
     first = result()
     size, address = first.numel() * first.element_size(), first.data_ptr()

@@ -25,6 +25,17 @@ def test_projection():
         assert np.isfinite(points).all()
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-25, 1e-18, 1e19, 1e200])
+def test_projection_at_any_scale(scale):
+    values = np.random.default_rng(0).standard_normal((40, 4))
+    points, method = plots.project(values * scale)
+    assert method == "t-SNE"
+    # The same picture but for rounding: the same nearest neighbour of nearly every point.
+    want = plots.project(values)[0]
+    near = [np.linalg.norm(found[:, None] - found[None], axis=2) + 1e9 * np.eye(40) for found in (points, want)]
+    assert np.mean(near[0].argmin(axis=1) == near[1].argmin(axis=1)) > 0.7
+
+
 @pytest.mark.parametrize("noise", [0.0, 1e-30, 1e-9])
 def test_projection_of_rows_that_are_nearly_the_same(noise):
     draws = np.random.default_rng(0)

@@ -152,6 +152,9 @@ def test_what_k_of_links_may_be():
         made.top_links(137, per_node=False)
     with pytest.raises(ValueError, match="nodes: got numbers from 3 to 17, want 0 to 16"):
         made.top_links(1, [3, 17])
+    with pytest.raises(ValueError, match="graph: has one node, want at least two"):
+        sf.SeeGera(sf.Graph([[0]]), embedding_dim=2, hidden_dim=2).top_links(1)
+    assert made.link_scores([]).shape == (0,)
 
 
 # --- attributes ------------------------------------------------------------------------------------------------------
@@ -259,6 +262,13 @@ def test_a_calibration_is_finite_where_a_threshold_separates(products):
     found = fit_calibration(torch.tensor(products, dtype=torch.float64), torch.tensor([False, False, True, True]))
     assert np.isfinite([found.slope, found.intercept]).all()
     assert torch.isfinite(found(torch.tensor(products, dtype=torch.float64))).all()
+
+
+@pytest.mark.parametrize("numbers", [(1.0, 0.0, 1e-50), (1e300, 0.0, 1.0)], ids=str)
+def test_a_calibration_of_single_precision_is_that_of_double(numbers):
+    of, products = Calibration(*numbers), torch.tensor([0.0, 1e-30, -1.0, 1.0])
+    assert torch.equal(of(products), of(products.double()).float())
+    assert of(products).dtype == torch.float32
 
 
 @pytest.mark.parametrize("products", [[0.0, 0.0, 0.0, 0.0], [3.0, 4.0, -1.0, -2.0]])

@@ -14,37 +14,12 @@ import textwrap
 import numpy as np
 import pytest
 import torch
+from small_steps import FIELDS, KERNELS, assert_all_same, gradients, graph, model
 from tolerances import assert_close, assert_same_bits
-from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 import seegera_fast as sf
 from seegera_fast import precision
-
-FIELDS = {"embedding_dim": 3, "hidden_dim": 4, "structure_masking_rate": 0.2, "feature_masking_rate": 0.2}
-KERNELS = [name for name in ("cpu", "reference") if sf.backends.NAMED[name].missing is None]
-
-
-def graph(dtype=torch.float32, nodes=12):
-    rng = np.random.default_rng(0)
-    upper = np.triu(rng.random((nodes, nodes)) < 0.4, 1)
-    return sf.Graph((upper | upper.T).astype(float), rng.random((nodes, 5)) < 0.5, dtype=dtype)
-
-
-def model(**options):
-    return sf.SeeGera(graph(), **{**FIELDS, **options})
-
-
-def gradients(made, seed=1, **options):
-    made.zero_grad()
-    made(seed=seed, **options).loss.backward()
-    return {name: parameter.grad for name, parameter in made.named_parameters()}
-
-
-def assert_all_same(got, want):
-    assert got.keys() == want.keys()
-    for name, value in want.items():
-        assert_same_bits(got[name], value, name=name)
 
 
 def run(program, **environment):
@@ -203,7 +178,7 @@ def test_state_dict():
     assert float(other(seed=7).loss) == float(made(seed=7).loss)
 
 
-# --- torch.func and torch.compile ------------------------------------------------------------------------------------
+# --- torch.func -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", KERNELS)
@@ -253,69 +228,6 @@ def test_forward_mode():
     assert_close(tangent, torch.full((2,), -12.0, dtype=torch.float64), terms=12)
 
 
-def compiled_losses(made, seeds, warmups=None, **options):
-    """The losses of a compiled model, and how many graphs it was compiled to."""
-    torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
-    compiled = torch.compile(made, backend="aot_eager", **options)
-    warmups = warmups or [1.0] * len(seeds)
-    losses = [compiled(seed=seed, warmup=t).loss.detach() for seed, t in zip(seeds, warmups, strict=True)]
-    return losses, torch._dynamo.utils.counters["stats"]["unique_graphs"]
-
-
-@pytest.mark.parametrize(
-    "fields", [{}, {"negatives": 3, "variant": "independent"}, {"likelihood": "gaussian"}], ids=str
-)
-def test_compile(fields):
-    """`torch.compile(model, fullgraph=True)` with a tensor as the seed: compiles once, numbers as without"""
-    made = model(dropout=0.3, **fields)
-    losses, graphs = compiled_losses(made, [torch.tensor([5 + step]) for step in range(8)], fullgraph=True)
-    assert graphs == 1
-    for step, loss in enumerate(losses):
-        assert_same_bits(loss, made(seed=5 + step).loss.detach())
-
-
-def test_compile_with_other_warmups():
-    """`torch.compile(model, fullgraph=True)` with a number as `warmup`: compiles at most twice"""
-    made, warmups = model(), [epoch / 300 for epoch in range(1, 12)]
-    losses, graphs = compiled_losses(made, [torch.tensor([5])] * len(warmups), warmups, fullgraph=True)
-    assert graphs <= 2
-    for warmup, loss in zip(warmups, losses, strict=True):
-        assert_same_bits(loss, made(seed=5, warmup=warmup).loss.detach())
-
-
-def test_compile_after_a_move():
-    """`torch.compile` after `model.double()`: as before it; call it once without for a graph that is new"""
-    made = model().double()
-    torch.compiler.reset()
-    loss = torch.compile(made, fullgraph=True, backend="eager")(seed=torch.tensor([5])).loss
-    assert_same_bits(loss.detach(), made(seed=5).loss.detach())
-
-
-@pytest.mark.parametrize(("seeds", "most"), [([*range(3, 10), -(2**63)], 2), ([None] * 8, 1)], ids=["int", "None"])
-def test_compile_with_other_seeds(seeds, most):
-    """`torch.compile(model)` with a number as the seed, or none: compiles at most twice"""
-    made, eager = model(), model()
-    losses, graphs = compiled_losses(made, seeds)
-    assert graphs <= most
-    for seed, loss in zip(seeds, losses, strict=True):
-        assert_same_bits(loss, eager(seed=seed).loss.detach())
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_export(strict):
-    """`torch.export.export(model)` with a tensor as the seed: works, also saved; the loaded program needs the import"""
-    made, file = model(), io.BytesIO()
-    torch.export.save(torch.export.export(made, (), {"seed": torch.tensor([3])}, strict=strict), file)
-    file.seek(0)
-    program = torch.export.load(file).module()
-    for seed in (3, 4):
-        found, expected = program(seed=torch.tensor([seed])), made(seed=seed)
-        assert type(found) is type(expected)
-        assert_same_bits(found.loss, expected.loss)
-        assert_all_same(found.samples, expected.samples)
-
-
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 
@@ -331,45 +243,6 @@ def test_copies_share_the_graph():
         assert_all_same(other.state_dict(), made.state_dict())
         assert all(p.data_ptr() != q.data_ptr() for p, q in zip(other.parameters(), made.parameters(), strict=True))
         assert_all_same(gradients(other), gradients(made))
-
-
-def test_copies_of_a_compiled_model():
-    """`copy.deepcopy`, `AveragedModel` after `model.compile()`: the copy computes with its own weights"""
-    made = model()
-    made.compile(backend="eager")
-    want = made(seed=1).loss
-    for copied in (copy.deepcopy(made), torch.optim.swa_utils.AveragedModel(made).module):
-        assert_same_bits(copied(seed=1).loss, want)
-        for parameter in copied.parameters():
-            torch.nn.init.zeros_(parameter)
-        assert copied(seed=1).loss != want
-    assert_same_bits(made(seed=1).loss, want)
-
-
-@pytest.mark.parametrize("fields", [{}, {"decoder": "mlp"}], ids=str)
-def test_hooks(fields):
-    """hooks on layers, `torch.nn.utils.prune`: called in each step; `embed(rows_at_once=...)` refuses them by name"""
-    made = model(**fields)
-    layers = [name for name, _ in made.named_modules() if name.rsplit(".")[-1] in {"first", "last", "0", "1"}]
-    assert {"decoder.last", "decoder.layers.0", "node_mean.first", "node_log_var.rest.0"} <= {*layers}
-    called = []
-    handles = [
-        made.get_submodule(name).register_forward_pre_hook(lambda *_, name=name: called.append(name)) for name in layers
-    ]
-    made(seed=1)
-    assert sorted(called) == sorted(layers)
-    with pytest.raises(ValueError, match=r"^rows_at_once, out: got a model with a hook on node_mean\.first, as"):
-        made.embed(rows_at_once=5)
-    for handle in handles:
-        handle.remove()
-    made.embed(rows_at_once=5)
-    pruned, other = model(**fields), model(seed=3, **fields)
-    for each in (pruned, other):
-        for name in layers:
-            prune.random_unstructured(each.get_submodule(name), "weight", 0.5)
-    other.load_state_dict(pruned.state_dict())
-    assert_all_same(gradients(other), gradients(pruned))
-    assert_same_bits(gradients(other)["decoder.last.weight_orig"], gradients(other)["decoder.last.weight_orig"])
 
 
 def test_pickles():
@@ -433,6 +306,14 @@ def test_features_with_a_gradient():
     with pytest.raises(ValueError, match="features: got a tensor that requires a gradient"):
         graph().with_features(features)
     sf.Graph(graph().adjacency, features.detach())
+    matrix = graph().adjacency
+    learned = matrix.with_values(torch.ones(matrix.nnz, requires_grad=True))
+    for backend in KERNELS:
+        with (
+            sf.use_backend(backend),
+            pytest.raises(ValueError, match=r"matrix\.values: got a tensor that requires a gr"),
+        ):
+            sf.ops.sparse_matmul(learned, torch.ones(12, 3))
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

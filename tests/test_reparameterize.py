@@ -9,7 +9,7 @@ from cases import normal
 from contract import columns, refuse
 from tolerances import assert_close, assert_same_bits, relative_error
 
-from seegera_fast import ops, use_backend
+from seegera_fast import ops, reference, use_backend
 
 
 def moments(n, j, d, draws=None, *, seed=4, scale=1.0, log_var=None):
@@ -151,3 +151,12 @@ def test_an_infinite_gradient_where_the_variance_is_at_its_end(column, variances
         sample = ops.reparameterize(mean, log_var, 3)
         (gradient,) = torch.autograd.grad(sample, log_var, torch.full_like(sample, torch.inf))
     assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_definition_in_half_precision(dtype):
+    """Its normal numbers are those of float32, rounded."""
+    zero = torch.zeros(40, 2, 5)
+    want = reference.reparameterize(zero, zero, 3)
+    got = reference.reparameterize(zero.to(dtype), zero.to(dtype), 3)
+    assert torch.equal(got, want.to(dtype))

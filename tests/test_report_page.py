@@ -128,6 +128,7 @@ def test_cells_of_numbers():
     drawn = pages.table(["name", "n", "p"], [["a", 1234567, 0.123456], ["b", None, None]])
     assert "<td class=number>1,234,567</td><td class=number>0.1235</td>" in drawn
     assert drawn.count('<td class="soft number">none</td>') == 2
+    assert "<td class=number>4.840e-04</td>" in pages.table(["mse"], [[4.84e-4]])
 
 
 def test_lines_stay_on_the_drawing():

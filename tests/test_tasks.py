@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from communities import SMALL, TASKS, VARIANTS, nodes, planted, with_masks
 from sklearn.metrics import average_precision_score, roc_auc_score
 from tolerances import assert_same_bits
 
-from seegera_fast import SeeGera, tasks
+from seegera_fast import Batches, Checkpoint, SeeGera, tasks
 from seegera_fast.tasks import task as task_module
 from seegera_fast.training import TrainingFailure
 
@@ -160,6 +161,25 @@ def test_attributes_are_normalized_before_the_split():
     assert (plain.split.test_values == 1).all()
 
 
+def test_hidden_entries_are_no_sign_of_other_features(recwarn):
+    """Rows of normalised features, some of whose entries are hidden, add up to less than 1."""
+    options = {"epochs": 2, "normalize_features": True, "progress": False, **SMALL}
+    result = tasks.attribute_inference(planted(), batches=Batches(torch.arange(90) % 2), **options)
+    result.model.embed(result.split.train.subgraph(range(30)))
+    assert not [warning for warning in recwarn if "not normalised" in str(warning.message)]
+    with pytest.warns(UserWarning, match="graph: its features are not normalised"):
+        result.model.embed(planted())
+
+
+@pytest.mark.parametrize("function", [tasks.link_prediction, tasks.attribute_inference, tasks.node_classification])
+def test_numbers_of_numpy_are_plain_in_the_results(function, tmp_path):
+    options = {"valid": np.float32(0.2), "epochs": np.int64(1), "progress": False, **SMALL}
+    if function is tasks.node_classification:
+        options |= {"classifier_epochs": np.int64(5), "classifier_learning_rate": np.array(0.5)}
+    result = function(planted(), checkpoint=Checkpoint(tmp_path / "c.safetensors"), **options)
+    assert json.loads(json.dumps(result.fields))["valid"] == float(np.float32(0.2))
+
+
 def test_the_public_split_is_taken_where_it_is():
     graph = with_masks(train=nodes(*range(30)), valid=nodes(*range(30, 50)), test=nodes(*range(50, 88)))
     options = {"epochs": 2, "classifier_epochs": 20, **SMALL}
@@ -167,6 +187,8 @@ def test_the_public_split_is_taken_where_it_is():
     assert result.split.test.tolist() == list(range(50, 88))
     drawn = tasks.node_classification(graph, public=False, **options)
     assert drawn.split.test.shape[0] == 88 - 8 - 8
+    with pytest.raises(ValueError, match=r"^train: got 0\.5, want nothing where the split in graph\.masks is taken"):
+        tasks.node_classification(graph, train=0.5, **options)
     with pytest.raises(ValueError, match="has no mask"):
         tasks.node_classification(planted(), public=True, **options)
     with pytest.raises(TypeError, match="public: got 'yes'"):

@@ -122,7 +122,9 @@ class GramMatrices {
             }
             for (int64_t a = 0; a < width_; ++a) {
                 for (int64_t b = a; b < width_; ++b) {
-                    m.rounded[a * width_ + b] = m.rounded[b * width_ + a] = static_cast<T>(total[a * width_ + b]);
+                    const T element = static_cast<T>(total[a * width_ + b]);
+                    m.rounded[a * width_ + b] = m.rounded[b * width_ + a] = element;
+                    m.finite = m.finite && std::isfinite(element);
                 }
             }
         });
@@ -131,6 +133,8 @@ class GramMatrices {
     seegera::Matrix<const T> rounded(int64_t index) const {
         return contiguous_matrix<const T>(matrices_[index].rounded.get(), width_, width_);
     }
+    // Whether all elements are finite after they were rounded.
+    bool finite(int64_t index) const { return matrices_[index].finite; }
     // The sum of the products of the elements of two, and of their magnitudes.
     std::pair<double, double> trace_of_product(int64_t first, int64_t second) const {
         const double* a = sums_[matrices_[first].first].total.get();
@@ -160,6 +164,7 @@ class GramMatrices {
         int64_t first;
         int64_t count;
         std::unique_ptr<T[]> rounded;
+        bool finite = true;
     };
 
     // The rows [begin, begin + kGramStripe) of the total, from the diagonal block on.
@@ -283,7 +288,8 @@ void by_squares(Features<T>& p, const Operand& features, const Operand& flipped,
         const double total = trace - 2 * cross + squared;
         values[j] = -total;
         // Also after an overflow: the numbers in a tile are smaller than those in the Gram matrices.
-        if (!(std::isfinite(total) && total >= kMostCancelled * (magnitude + 2 * std::abs(cross) + squared))) {
+        const bool finite = std::isfinite(total) && grams.finite(weight_of(j)) && grams.finite(weights + j);
+        if (!(finite && total >= kMostCancelled * (magnitude + 2 * std::abs(cross) + squared))) {
             cancelled.push_back(j);
         }
     }

@@ -19,7 +19,7 @@ from ..environment import machine, versions
 from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
 from ..support.hints import shown_name
-from ..support.report import readable_bytes, readable_seconds, table
+from ..support.report import readable_bytes, readable_number, readable_seconds, table
 from ..support.signals import requests_once
 from ..tables import name_of_table
 from ..tasks import presets
@@ -356,7 +356,9 @@ def _train_table(scores: dict[str, dict[str, float | None]], result: TaskResult)
     rows = [["", *parts]] if scores[parts[0]] else []
     for key in scores[parts[0]]:
         values = [scores[part][key] for part in parts]
-        rows.append([SCORES[key].title, *("none held out" if value is None else f"{value:.4f}" for value in values)])
+        rows.append(
+            [SCORES[key].title, *("none held out" if value is None else readable_number(value) for value in values)]
+        )
     width = max(map(len, [*facts, *(row[0] for row in rows)]))
     rows = [[row[0].ljust(width), *row[1:]] for row in rows]
     return "\n".join(

@@ -35,8 +35,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalize-features",
         action="store_true",
-        help="divide each row of the features by its sum; done anyway, as is --weighted, where the model's file says "
-        "that the training did so",
+        help="divide each row of the features by the sum of its absolute values; done anyway, as is --weighted, where "
+        "the model's file says that the training did so",
     )
     parser.add_argument("--seed", type=read_seed, default=0, metavar="N", help="of the noise. Default: 0")
 

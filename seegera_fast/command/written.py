@@ -15,7 +15,7 @@ from ..graph import Graph
 from ..support.hints import one_line
 from ..support.plots import draw_nodes, save_picture
 from ..support.progress import phase
-from ..support.report import json_text
+from ..support.report import json_text, readable_number
 from ..tasks.task import TaskResult
 from .options import PROGRAM, say
 from .output import (
@@ -107,7 +107,7 @@ def print_files(folder: OutputFolder) -> None:
 
 def _score_line(scores: dict[str, dict[str, float | None]], result: TaskResult) -> str:
     parts = [
-        f"{part} " + ", ".join(f"{SCORES[key].title} {value:.4f}" for key, value in values.items())
+        f"{part} " + ", ".join(f"{SCORES[key].title} {readable_number(value)}" for key, value in values.items())
         for part, values in scores.items()
         if values and None not in values.values()
     ]

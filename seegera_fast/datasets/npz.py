@@ -43,4 +43,6 @@ def read_npz(path: Path) -> RawGraph:
         raise ValueError(
             f"{path}: labels are {labels.dtype} {labels.shape}, want one integer for each of {nodes} nodes"
         )
+    if labels.dtype.kind == "u" and labels.size and labels.max() >= 2**63:
+        raise ValueError(f"{path}: got the label {labels.max()}, want numbers of 64 bits")
     return RawGraph(undirected(adjacency), features, labels.astype(np.int64), None)

@@ -58,8 +58,8 @@ def read_planetoid(folder: Path, key: str) -> RawGraph:
     )
     features = scipy.sparse.vstack([allx, placement @ tx], format="csr")
     labels = np.full(num_nodes, -1, dtype=np.int64)
-    labels[:known] = _classes(ally)
-    labels[test] = _classes(ty)
+    labels[:known] = _classes(ally, paths["ally"])
+    labels[test] = _classes(ty, paths["ty"])
     node = np.arange(num_nodes)
     masks = {
         "train": node < x.shape[0],
@@ -83,8 +83,11 @@ def _one_hot(path: Path) -> np.ndarray:
     return array
 
 
-def _classes(one_hot: np.ndarray) -> np.ndarray:
+def _classes(one_hot: np.ndarray, path: Path) -> np.ndarray:
     """The class of each row of a one-hot matrix; -1 for a row of zeros."""
+    wrong = np.flatnonzero(~np.isin(one_hot, (0, 1)).all(axis=1) | ((one_hot != 0).sum(axis=1) > 1))
+    if wrong.size:
+        raise ValueError(f"{path}: row {wrong[0]} is no class, want rows of zeros with at most one 1")
     return np.where((one_hot != 0).any(axis=1), one_hot.argmax(axis=1), -1)
 
 

@@ -154,7 +154,7 @@ def load(
         name: one of :func:`names`.
         root: folder with the files, laid out as ``Planetoid/Cora/raw/ind.cora.x``, ``Amazon/Photo/raw/*.npz``,
             ``Coauthor/CS/raw/*.npz``. None: the environment variable SEEGERA_DATA, else the user's cache folder.
-        normalize_features: divide each row of the features by its sum (a zero row stays zero).
+        normalize_features: divide each row of the features by the sum of its absolute values (a zero row stays zero).
         download: download missing files and check their SHA-256. Files that exist are read without that check.
         dtype: torch.float32 or torch.float64, of the features and the graph.
         progress: show on stderr what takes long: a bar for a download, or a line now and then where stderr is no

@@ -62,7 +62,15 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
         )
     if edge.device != looped.device:
         raise ValueError(f"edge: is on {edge.device} and looped on {looped.device}, want one device")
-    num_edges = (looped.nnz - num_nodes) // 2
+    num_edges, odd = divmod(looped.nnz - num_nodes, 2)
+    if num_edges < 0 or odd:
+        raise ValueError(
+            f"looped: got {looped.nnz} entries in {num_nodes} rows, want a self-loop in each, and each edge twice"
+        )
+    if edge.device.type == "cpu" and edge.numel() and not torch.compiler.is_compiling():
+        low, high = (int(end) for end in torch.aminmax(edge))
+        if low < -1 or high >= num_edges:
+            raise ValueError(f"edge: got numbers from {low} to {high}, want -1 to {num_edges - 1}")
     num_removed = checks.whole("num_removed", num_removed, most=num_edges)
     seed = checks.seed(seed, looped.device)
     seed = seed_tensor(seed, looped.device)

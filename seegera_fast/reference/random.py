@@ -57,10 +57,12 @@ def normals(seed: torch.Tensor, num_rows: int, num_draws: int, num_columns: int,
     """Standard normal numbers ``[num_rows, num_draws, num_columns]`` (Box-Muller on 24-bit uniforms)."""
     even = num_columns + num_columns % 2
     bits = words(seed, NORMAL, num_rows, num_draws, even) >> 8
-    first, second = bits[:, :, 0::2], bits[:, :, 1::2]
-    radius = torch.sqrt(-2.0 * torch.log((first + 1).to(dtype) * 2.0**-24))
-    angle = second.to(dtype) * (2.0 * math.pi * 2.0**-24)
-    pairs = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)
+    # 24 bits are no number of float16.
+    wide = torch.promote_types(dtype, torch.float32)
+    first, second = bits[:, :, 0::2].to(wide), bits[:, :, 1::2].to(wide)
+    radius = torch.sqrt(-2.0 * torch.log((first + 1) * 2.0**-24))
+    angle = second * (2.0 * math.pi * 2.0**-24)
+    pairs = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1).to(dtype)
     return pairs.reshape(num_rows, num_draws, even)[:, :, :num_columns]
 
 

@@ -34,7 +34,8 @@ def shown(value: Any) -> str:
     return repr(value) if plain else type(value).__name__
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The number or flag that a scalar of NumPy, or an array without dimensions, holds; other values as they are."""
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0 and value.dtype.kind in PLAIN:
         return PLAIN[value.dtype.kind](value)
     return value
@@ -59,7 +60,7 @@ def is_integer(value: Any) -> bool:
 
 
 def _index(name: str, value: Any, wanted: str) -> int:
-    found = _plain(value)
+    found = plain(value)
     if not isinstance(found, (bool, torch.Tensor)):
         try:
             return int(operator.index(found))
@@ -72,7 +73,7 @@ def number(name: str, value: Any, wanted: str = "a number") -> float:
     """Checks for a real number, and converts it to a float; an int that is too large becomes infinity."""
     if type(value) is float:
         return value
-    found = _plain(value)
+    found = plain(value)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise TypeError(f"{name}: got {shown(found)}, want {wanted}")
     try:
@@ -100,7 +101,7 @@ def non_negative(name: str, value: Any, wanted: str = "a number") -> float:
 def flag(name: str, value: Any) -> bool:
     if value is True or value is False:
         return value
-    found = _plain(value)
+    found = plain(value)
     if not isinstance(found, bool):
         raise TypeError(f"{name}: got {shown(found)}, want True or False")
     return found
@@ -148,7 +149,7 @@ def dtype(name: str, value: Any) -> torch.dtype:
 def device(name: str, value: Any) -> torch.device:
     """Checks for a device of this machine that holds data: a ``torch.device``, its name, or the number of a GPU."""
     wanted = "a device of this machine, such as 'cpu' or 'cuda:0'"
-    found = _plain(value)
+    found = plain(value)
     if isinstance(found, bool) or not isinstance(found, (str, int, torch.device)):
         raise TypeError(f"{name}: got {shown(found)}, want {wanted}")
     try:

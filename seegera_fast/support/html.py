@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from .plots import COLOURS, UNKNOWN_COLOUR
+from .report import readable_number
 
 # A drawing is as wide as a small telephone. On wider screens it grows, and its letters with it.
 WIDTH, HEIGHT = 340, 260
@@ -117,7 +118,11 @@ def _cell(value: object, right: bool) -> str:
         return f'<td class="soft{" number" if right else ""}">none</td>'
     if not _is_number(value):
         return f"<td{' class=number' if right else ''}>{text(value)}</td>"
-    return f"<td class=number>{value:,}</td>" if isinstance(value, int) else f"<td class=number>{value:.4f}</td>"
+    return (
+        f"<td class=number>{value:,}</td>"
+        if isinstance(value, int)
+        else f"<td class=number>{readable_number(value)}</td>"
+    )
 
 
 def legend(colours: Iterable[tuple[str, str]]) -> str:

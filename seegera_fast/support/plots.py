@@ -331,15 +331,18 @@ def project(embedding: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:
     The method is t-SNE, or PCA for fewer than 20 rows or rows that are nearly the same.
     """
     values = np.asarray(embedding, np.float64)
+    # scikit-learn squares distances in float32, which very small and very large ones leave.
+    scale = float(np.abs(values).max()) or 1.0
+    values = values / scale
     values = values - values.mean(axis=0)
     left, lengths, _ = np.linalg.svd(values, full_matrices=False)
     main = left[:, :50] * lengths[:50]
     if main.shape[1] < 2:
         main = np.pad(main, ((0, 0), (0, 2 - main.shape[1])))
     # t-SNE divides by the spread of the first direction, which must be more than rounding.
-    flat = not main[:, 0].std() > 1e-6 * max(np.abs(embedding).max(), np.finfo(np.float32).tiny)
+    flat = not main[:, 0].std() > 1e-6
     if len(main) < 20 or main.shape[1] == 2 or flat:
-        return main[:, :2], "PCA"
+        return main[:, :2] * scale, "PCA"
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 

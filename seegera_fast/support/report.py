@@ -99,6 +99,11 @@ def readable_bytes(count: int | None) -> str:
     return f"{count / 2**30:.2f} GiB"
 
 
+def readable_number(value: float) -> str:
+    """Formats a number with four digits after the point, or with an exponent if it is small."""
+    return f"{value:.4f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3e}"
+
+
 def readable_seconds(seconds: float) -> str:
     """Formats seconds with three digits; a long time is given in minutes as well."""
     if seconds < 120:

@@ -14,7 +14,7 @@ from ..graph import Graph
 from ..training import require_finite
 from .common import run
 from .held_out import FeatureSplit, check_feature_split_of
-from .splits import split_features
+from .splits import refuse_unused, split_features
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
@@ -64,7 +64,7 @@ def attribute_inference(
         batches: train on parts of the graph: a :class:`seegera_fast.Batches`, or a loader of PyTorch Geometric.
             None: each epoch is a step on the whole graph. Scores are those of the whole graph either way.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
-            features by its sum before the split); they override the preset.
+            features by the sum of its absolute values, before the split); they override the preset.
 
     Raises:
         TypeError: an argument of a wrong kind, or an unknown field; the message names the most similar ones.
@@ -86,6 +86,8 @@ def attribute_inference(
 
 
 def _split(graph: Graph, seed: int, valid: float, test: float, split: FeatureSplit | None) -> HeldOut:
+    if split is not None:
+        refuse_unused(attribute_inference, {"valid": valid, "test": test}, "split is given")
     if split is None:
         split, used = split_features(graph, valid, test, seed), {"valid": valid, "test": test}
     else:
@@ -107,7 +109,7 @@ def _error(scored: Scored, part: str) -> float | None:
         return None
     predicted = scored.model.reconstruct_features(*torch.cat([hidden, zero]).t())
     require_finite(scored.epoch, "the predicted features", predicted)
-    expected = torch.cat([values, torch.zeros_like(values)])
+    expected = torch.cat([values, values.new_zeros(zero.shape[0])])
     return float((predicted.double() - expected.double()).square().mean())
 
 

@@ -18,6 +18,7 @@ from ..distributed import Processes
 from ..graph import Graph, check_graph
 from ..model import SeeGera
 from ..steps import check_steps
+from ..support.arguments import plain
 from ..support.hints import nearest
 from ..support.progress import phase
 from ..training import Scores, Training, TrainingConfig, Validation, train
@@ -71,6 +72,7 @@ def run(
     Raises:
         TypeError, ValueError, TrainingFailure, OSError: as in the task's function.
     """
+    arguments = {name: plain(value) for name, value in arguments.items()}
     seed, progress = checks.whole("seed", seed, least=None), checks.flag("progress", progress)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint: got {checks.shown(checkpoint)}, want a seegera_fast.Checkpoint")
@@ -190,7 +192,7 @@ def settle(
     if task.needs_features and not model.feature_side:
         raise ValueError(f"feature_side: got False, want True: {task.title} predicts features")
     training = TrainingConfig(**{name: values[name] for name in TRAINING_FIELDS if name in values})
-    fields = {name: values[name] for name in defaults}
+    fields = {name: plain(values[name]) for name in defaults}
     return Settings(preset, model, training, fields, task.configure(fields))
 
 

@@ -45,7 +45,7 @@ def embed(
         batches: train on parts of the graph: a :class:`seegera_fast.Batches`, or a loader of PyTorch Geometric.
             None: each epoch is a step on the whole graph. Scores are those of the whole graph either way.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
-            features by its sum); they override the preset. ``epochs`` is 500 by default.
+            features by the sum of its absolute values); they override the preset. ``epochs`` is 500 by default.
 
     Raises:
         TypeError: an argument of a wrong kind, or an unknown field; the message names the most similar ones.

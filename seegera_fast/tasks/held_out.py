@@ -208,8 +208,13 @@ def check_feature_split_of(graph: Graph, split: FeatureSplit) -> None:
     values = torch.cat([part.to(graph.device) for part in (train.values, split.valid_values, split.test_values)])
     order = keys.argsort()
     whole = features.row * features.shape[1] + features.col
-    if not torch.equal(keys[order], whole) or not torch.equal(values[order].to(features.dtype), features.values):
+    if not torch.equal(keys[order], whole):
         raise ValueError("split: its features and its hidden entries together are not the features of graph")
+    if not torch.equal(values[order].to(features.dtype), features.values):
+        raise ValueError(
+            "split: its values are not those of the features of graph; with normalize_features=True, which presets may "
+            "have, want a split of graph.with_features(graph.features.row_normalized, graph.feature_names)"
+        )
 
 
 def check_node_split_of(graph: Graph, known: torch.Tensor, split: NodeSplit) -> None:

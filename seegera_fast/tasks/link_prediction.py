@@ -20,7 +20,7 @@ from .common import run
 from .held_out import LinkSplit, check_link_split_of
 from .ranking import HITS, hits_at, mean_reciprocal_rank
 from .sides import AUTO
-from .splits import split_links
+from .splits import refuse_unused, split_links
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
@@ -84,7 +84,7 @@ def link_prediction(
         batches: train on parts of the graph: a :class:`seegera_fast.Batches`, or a loader of PyTorch Geometric.
             None: each epoch is a step on the whole graph. Scores are those of the whole graph either way.
         fields: any field of SeeGeraConfig or TrainingConfig, and ``normalize_features`` (divide each row of the
-            features by its sum); they override the preset.
+            features by the sum of its absolute values); they override the preset.
 
     Raises:
         TypeError: an argument of a wrong kind, or an unknown field; the message names the most similar ones.
@@ -116,6 +116,7 @@ def _split(graph: Graph, seed: int, valid: float, test: float, sides: str | None
         # Runs of graphs that are not bipartite keep the fields that they had.
         used |= {} if sides is None else {"sides": sides}
         return HeldOut(split, split.train, bool(split.valid_pos.shape[0]), used)
+    refuse_unused(link_prediction, {"valid": valid, "test": test}, "split is given")
     check_link_split_of(graph, split)
     if sides is not None:
         raise ValueError(f"sides: got {sides!r}, want None where split is given")

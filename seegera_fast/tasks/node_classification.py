@@ -17,7 +17,7 @@ from ..training import require_finite
 from .classifier import ClassifierConfig, fit_classifier
 from .common import run
 from .held_out import NodeSplit, check_node_split_of
-from .splits import labelled, public_split, split_nodes
+from .splits import labelled, public_split, refuse_unused, split_nodes
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
@@ -70,7 +70,7 @@ def node_classification(
             None: each epoch is a step on the whole graph. Scores are those of the whole graph either way.
         fields: any field of SeeGeraConfig or TrainingConfig, ``classifier_epochs``, ``classifier_learning_rate``,
             ``classifier_weight_decay``, ``classifier_dropout``, and ``normalize_features`` (divide each row of the
-            features by its sum); they override the preset.
+            features by the sum of its absolute values); they override the preset.
 
     Raises:
         TypeError: an argument of a wrong kind, or an unknown field; the message names the most similar ones.
@@ -97,12 +97,16 @@ def _split(
     if split is None:
         has_split = {"train", "valid", "test"} <= set(graph.masks)
         public = has_split if public is None else arguments.flag("public", public)
+        if public:
+            why = "the split in graph.masks is taken; public=False draws one"
+            refuse_unused(node_classification, {"train": train, "valid": valid}, why)
         split = public_split(graph) if public else split_nodes(graph, train, valid, seed)
         used: dict[str, Any] = {"train": train, "valid": valid, "public": public}
         source = f"public {public}, ratio {train}"
     else:
         if public is not None:
             raise ValueError(f"public: got {public!r}, want None where split is given")
+        refuse_unused(node_classification, {"train": train, "valid": valid}, "split is given")
         check_node_split_of(graph, labelled(graph), split)
         split = NodeSplit(*(getattr(split, part).to(graph.device) for part in ("train", "valid", "test")))
         used = {"split": digest((split.train, split.valid, split.test))}

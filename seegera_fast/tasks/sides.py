@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 import torch
 
+from ..convert import warn_outside
 from ..graph import Graph
 from ..sampling import ZeroEntries
 from ..support import arguments
@@ -73,11 +73,10 @@ def two_sides(graph: Graph) -> np.ndarray:
         )
     parts = np.unique(first.min(axis=0)[has_edges]).size
     if parts > 1:
-        warnings.warn(
+        warn_outside(
             f"sides: the graph falls into {parts} parts, and nothing says which of their sides belong together: in "
             "each, that of the smallest node is taken for the first; a table whose columns are the sides, or sides= of "
-            "split_links, says it",
-            stacklevel=3,
+            "split_links, says it"
         )
     return np.where(has_edges, (first[0] > first[1]).astype(np.int64), NO_SIDE)
 

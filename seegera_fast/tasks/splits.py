@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,14 @@ from .sides import AUTO, NonEdgesAcross
 MORE, MOST_MORE = 20, 100_000
 # Numbers that are looked up at once.
 PIECE = 1 << 20
+
+
+def refuse_unused(function: Callable[..., Any], given: Mapping[str, Any], why: str) -> None:
+    """Refuses shares of a task that differ from its defaults and would not be used."""
+    for name, value in given.items():
+        default = inspect.signature(function).parameters[name].default
+        if not (isinstance(value, (int, float)) and value == default):
+            raise ValueError(f"{name}: got {arguments.shown(value)}, want nothing where {why}")
 
 
 def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int = 0, *, sides: Any = None) -> LinkSplit:

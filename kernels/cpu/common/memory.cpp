@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <list>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -160,6 +162,16 @@ size_t kept() { return 0; }
 
 #endif
 
+// PyTorch's own message, which names its allocator and the bytes, does not come through its stable interface.
+Tensor empty(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef size, size_t bytes) {
+    try {
+        return torch::stable::new_empty(like, size);
+    } catch (const std::exception&) {
+        throw std::runtime_error("not enough memory: a result of an operation takes " + std::to_string(bytes) +
+                                 " bytes");
+    }
+}
+
 }  // namespace
 
 Tensor new_tensor(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef size) {
@@ -169,11 +181,11 @@ Tensor new_tensor(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef s
     }
     const size_t bytes = count * like.element_size();
     if (bytes < kFewestBytes) {
-        return torch::stable::new_empty(like, size);
+        return empty(like, size, bytes);
     }
     void* pages = take(bytes);
     if (pages == nullptr) {
-        return torch::stable::new_empty(like, size);
+        return empty(like, size, bytes);
     }
     std::vector<int64_t> strides(size.size());
     int64_t stride = 1;
