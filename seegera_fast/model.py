@@ -105,7 +105,7 @@ class SeeGera(Prediction, nn.Module):
 
     def _prepare(self, graph: Graph) -> None:
         """Computes what the graph keeps for the steps, so that torch.compile finds it there in its first one."""
-        _ = graph.propagation, graph.edges(), graph.features.parts
+        _ = graph.propagation, graph.edges(), graph.features.parts, graph.features.value_range, graph.features.value_sum
         if self.config.feature_side and self.config.variant == "correlated":
             _ = graph.features.row_normalized.parts
         if self.config.negatives != "all":
