@@ -68,9 +68,6 @@ def tensor(
 def sparse(name: str, value: Any) -> None:
     if not isinstance(value, SparseMatrix):
         raise TypeError(f"{name}: got {type(value).__name__}, want a SparseMatrix (SparseMatrix.from_any makes one)")
-    # The kernels have no gradients of a matrix, and a weight of an edge would never be trained.
-    if value.values.requires_grad:
-        constant(f"{name}.values", value.values)
 
 
 def propagation(value: Any, rows: int) -> None:

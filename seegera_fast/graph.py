@@ -414,7 +414,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         of such weights with a warning.
         """
         weights = self._weights
-        if weights is not None and dtype is not None:
+        if weights is not None and dtype not in (None, self.dtype):
             held = holds(arguments.dtype("dtype", dtype), weights[self.adjacency.row < self.adjacency.col])
             if not bool(held.all()):
                 warn_of_vanished_edges(int((~held).sum()), dtype)

@@ -15,6 +15,7 @@ from . import transforms
 from .autocast import without_autocast
 from .backends import BACKENDS, Backend
 from .sparse_matrix import SparseMatrix
+from .support.arguments import constant
 
 try:
     LIBRARY = torch.library.Library("seegera_fast", "DEF")
@@ -401,14 +402,15 @@ def _parse(definition: str) -> tuple[str, tuple[Argument, ...], tuple[str, ...]]
     return name, tuple(arguments), results
 
 
-def _matrix(
-    word: str, value: Any, backend: Backend | None = None, by_rows: bool = False
-) -> tuple[torch.Tensor | None, ...]:
+def _matrix(word: str, value: Any, backend: Backend | None = None, by_rows: bool = False) -> tuple[Any, ...]:
     """Converts a matrix to the arguments of torch's schema; ``by_rows``: its transpose is not read."""
     fields = MATRICES[word]._fields
     if value is None:
         return (None,) * len(fields)
     if isinstance(value, SparseMatrix):
+        # The kernels have no gradient of a matrix, and a weight that is learned would never change.
+        if value.values.requires_grad and torch.is_grad_enabled():
+            constant("values of a matrix", value.values)
         if word == "Rows":
             return value.by_rows
         by_layout = word == "Matrix" and backend is not None and backend.parts is not None

@@ -294,8 +294,10 @@ class _Run:
     def epoch(self, seed: int, validation: Validation | None, done: Callable[[int, int | None], None]) -> None:
         """Trains and validates for one epoch. ``done`` is told how many batches are done, and of how many."""
         epoch, begin = len(self.history) + 1, time.perf_counter()
-        # The weights of a best epoch are kept anyway.
-        self._before = (len(self.history), self._copied_weights()) if self.best is None else None
+        # An epoch of the whole graph is one step, so that only its validation may be left half done; and the weights of
+        # a best epoch are kept anyway.
+        may_end_within = self.best is None and (validation is not None or self.source.steps_per_epoch != 1)
+        self._before = (len(self.history), self._copied_weights()) if may_end_within else None
         warmup = self.config.warmup(epoch)
         self._steps = self._steps or steps_of(self.model, self.optimizer, self.source)
         terms = run_epoch(self.model, self._steps, self.source, seed, epoch, warmup, done, self.processes)

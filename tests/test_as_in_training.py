@@ -56,6 +56,29 @@ def test_the_label_is_no_feature_where_no_labels_are_read(run, tmp_path, given):
         assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
 
 
+@pytest.mark.parametrize("given", [[], ["--label", "class"]], ids=str)
+def test_a_feature_that_is_called_as_the_label_of_another_table_stays_one(run, tmp_path, given):
+    (tmp_path / "e.csv").write_text("source,target\n" + "".join(f"n{k},n{(k + 1) % 9}\n" for k in range(9)))
+    (tmp_path / "p.csv").write_text("id,age,class\n" + "".join(f"n{k},{30 + k},{k % 2}\n" for k in range(9)))
+    (tmp_path / "l.csv").write_text("id,class\n" + "".join(f"n{k},{k % 3}\n" for k in range(9)))
+    tables = ["--edges", "e.csv", "--features", "p.csv"]
+    run_of = ["--task", "embed", "--epochs", 1, "--out", "out", "--set", "likelihood=mse", *SMALL]
+    assert run("train", *tables, "--labels", "l.csv", *given, *run_of)[0] == 0
+    for labels in ([], ["--labels", "l.csv"]):
+        assert run("embed", "out/model.safetensors", *tables, *labels, "--out", "e.npy")[0] == 0
+        assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
+
+
+def test_the_label_of_a_table_without_a_header_is_no_feature(run, tmp_path):
+    (tmp_path / "e.csv").write_text("".join(f"n{k},n{(k + 1) % 9}\n" for k in range(9)))
+    (tmp_path / "p.csv").write_text("".join(f"n{k},{30 + k},{k % 2},{k % 3}\n" for k in range(9)))
+    tables = ["--edges", "e.csv", "--features", "p.csv"]
+    run_of = ["--task", "embed", "--epochs", 1, "--out", "out", "--set", "likelihood=mse", *SMALL]
+    assert run("train", *tables, "--labels", "p.csv", "--label", 3, *run_of)[0] == 0
+    assert run("embed", "out/model.safetensors", *tables, "--out", "e.npy")[0] == 0
+    assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
+
+
 def test_columns_whose_names_are_numbers(run, tmp_path):
     """A name of digits stands in quotes, since it would be the number of a column."""
     (tmp_path / "e.csv").write_text("2020,1,0\n" + "".join(f"{k},n{k},n{(k + 1) % 9}\n" for k in range(1, 9)))

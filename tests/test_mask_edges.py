@@ -70,16 +70,16 @@ def test_edges_that_are_not_there():
     """Their marks would be read beyond those of the edges. A GPU does not look at the numbers."""
     graph = cases.graph("random")
     looped, edge = graph.with_self_loops()
-    removed = ops.draw_subset(4, graph.num_edges, 3)
     for number in (graph.num_edges, 10**12, 2**62, -2, -(2**62)):
         wrong = edge.clone()
         wrong[-1] = number
-        for name in ("cpu", "reference"):
-            with use_backend(name), pytest.raises(ValueError, match=rf"^edge: got numbers from .*{number}"):
-                ops.mask_edges(looped, wrong, 3, 4)
-        if number > 0:
-            with pytest.raises(RuntimeError, match="edge: got the number of an edge that is not there, want -1 to"):
-                torch.ops.seegera_fast.mask_edges(looped.rowptr, looped.col, looped.values, wrong, removed, 3)
+        with use_backend("reference"), pytest.raises(ValueError, match=r"^edge: got numbers from "):
+            ops.mask_edges(looped, wrong, 3, 4)
+        with (
+            use_backend("cpu"),
+            pytest.raises(RuntimeError, match="edge: got the number of an edge that is not there, want -1 to"),
+        ):
+            ops.mask_edges(looped, wrong, 3, 4)
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)

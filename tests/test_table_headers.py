@@ -37,7 +37,8 @@ def features_of(graph):
         ("source,target,2019,2020\na,b,1,2\n", [("a", "b")]),
         ("from,to,2020\na,b,3\n", [("a", "b")]),
         ("from,to,2020\n1,2,3\n", [(1, 2)]),
-        ("x,y,2020\n1,2,3\n2,3,3\n", [(1, 2), (2, 3)]),
+        ("A1,B1,1\n17,18,1\n18,19,1\n", [("17", "18"), ("18", "19"), ("A1", "B1")]),
+        (",0,1\n0,5,6\n1,6,7\n", [(5, 6), (6, 7)]),
         ("a,b,1\nb,c,1\n", [("a", "b"), ("b", "c")]),
         ("source,target,\na,b,\n", [("a", "b")]),
         ("a,b\n0,1\n1,c\n", [("0", "1"), ("1", "c"), ("a", "b")]),
@@ -83,7 +84,6 @@ def test_names_that_come_again_far_below_are_said(write):
     [
         "id,from,to\n1,a,b\n2,b,c\n",
         "EDGE_ID,From,To\n1,a,b\n2,b,c\n",
-        "id,kind,from,to\n1,x,a,b\n2,x,b,c\n",
         "day,user,item\n1,a,b\n2,b,c\n",
         "user,from,to\n1,a,b\n2,b,c\n",
         ",source,target\n0,a,b\n1,b,c\n",
@@ -101,6 +101,7 @@ def test_columns_with_names_of_ends_are_the_ends(table, content):
     ("header", "ends"),
     [
         ("person_a,person_b,from,to", [0, 1]),
+        ("id,kind,from,to", [2, 3]),
         ("id,source,target,source_name,target_name", [1, 2]),
         ("user_id,item,source,target", [0, 1]),
     ],
@@ -255,9 +256,9 @@ def test_the_label_is_no_feature_of_its_table(write, label, copied):
     graph = sf.Graph.from_table(write("e.csv", PATH), people, other, label=label)
     assert graph.feature_names.tolist() == ["age"]
     assert graph.labels.tolist() == [1, 0, 1]
-    # Without labels, its name says what a model was trained without.
+    # Without labels, its name or number says what a model was trained without.
     graph = sf.Graph.from_table(write("e.csv", PATH), people, label=label)
-    assert graph.feature_names.tolist() == ["age"] + ["class"] * (label != "class")
+    assert graph.feature_names.tolist() == ["age"] + ["class"] * (label is None)
 
 
 @pytest.mark.parametrize("label", [None, "label", 2])
@@ -296,6 +297,19 @@ def test_a_feature_with_the_name_of_the_label_is_said(write):
 def test_categories_that_are_numbers_in_a_table_of_numbers(table):
     graph = table(NUMBERS, ".5,7\n.5,8\n.1,7\n.2,7\n", categories=[1])
     assert graph.features.to_dense()[:, 1:].tolist() == [[1, 0], [0, 1], [1, 0], [1, 0]]
+
+
+def test_labels_with_names_beside_features_of_numbers(write):
+    """Features have the names of the labels where their first column looks like them; else they are refused."""
+    edges, labels = write("e.csv", NUMBERS), write("l.csv", "3,1\n0,0\n1,1\n2,0\n")
+    graph = sf.Graph.from_table(edges, write("f.csv", "3,.3\n1,.1\n0,0\n2,.2\n"), labels, label=1)
+    assert graph.features.to_dense().flatten().tolist() == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert graph.labels.tolist() == [0, 1, 0, 1]
+    for features in (".5,1.5\n.25,2\n3,4\n4,1\n", "1,0\n0,1\n1,1\n0,0\n"):
+        with pytest.raises(
+            ValueError, match=r"f\.csv: got rows whose first column does not look like names, and names in"
+        ):
+            sf.Graph.from_table(edges, write("f.csv", features), labels, label=1)
 
 
 CITIES = "name,city,age\nann,x,1\nbob,y,2\neve,x,3\n"

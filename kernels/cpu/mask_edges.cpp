@@ -45,7 +45,7 @@ bool count_rows(const MaskEdges<T>& p, int64_t row_begin, int64_t row_end) {
         int64_t count = 0;
         T degree = 0;
         for (int64_t k = p.rowptr[row]; k < p.rowptr[row + 1]; ++k) {
-            if (p.edge[k] >= p.edges) {
+            if (p.edge[k] < -1 || p.edge[k] >= p.edges) {
                 return false;
             }
             const bool here = stays(p, k);

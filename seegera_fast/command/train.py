@@ -308,6 +308,7 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
                 if not options.data and getattr(options, key)
             },
             "tables": {} if options.data else {**given_table_options(options), **_label_of(graph)},
+            "label_among_features": graph.label_column is not None,
             "nodes": graph.num_nodes,
             "edges": graph.num_edges,
             "weighted": graph.weights is not None,
@@ -327,7 +328,7 @@ def _results(options: argparse.Namespace, graph: Graph, name: str, result: TaskR
     }
 
 
-def _label_of(graph: Graph) -> dict[str, str]:
+def _label_of(graph: Graph) -> dict[str, str | int]:
     """The option of tables by which the label is left out of the features where no labels are read."""
     return {} if graph.label_column is None else {"label": graph.label_column}
 

@@ -82,6 +82,8 @@ class _Training:
     normalize_features: bool
     bipartite: bool
     tables: Mapping[str, Any]
+    # Whether the label is a column of the table of features, which left it out. Earlier versions did so in any case.
+    label_among_features: bool = True
 
 
 def _training_of(options: argparse.Namespace) -> _Training:
@@ -112,6 +114,7 @@ def _training_of(options: argparse.Namespace) -> _Training:
         **{name: said[name] if known[name] is None else known[name] for name in FLAGS},
         bipartite="sides" in configuration and configuration.take("sides") == AUTO,
         tables=checked_tables(data.fields("tables")) if "tables" in data else {},
+        label_among_features="label_among_features" not in data or data.flag("label_among_features"),
     )
 
 
@@ -145,8 +148,10 @@ def _results_of_train(path: Path) -> Fields | None:
 def _do_alike(options: argparse.Namespace, training: _Training) -> None:
     """Sets options that are not given to those of the training, and says so."""
     path = options.model.with_name(RESULTS)
-    given = training.tables.items() if options.edges else ()
-    tables = {name: value for name, value in given if getattr(options, name) is None}
+    given = dict(training.tables) if options.edges else {}
+    if not options.labels and not training.label_among_features:
+        given.pop("label", None)
+    tables = {name: value for name, value in given.items() if getattr(options, name) is None}
     vars(options).update(tables)
     if tables:
         say(options, f"tables are read as in training, by {path}: {as_options(tables)}")

@@ -123,7 +123,7 @@ class Decoder(nn.Module):
         hidden = z_nodes
         for index, layer in enumerate(self.layers):
             layer_seed = derive_seed(seed, index)
-            if isinstance(layer, MixedLayer):
+            if index == 0 and self.feature_embeddings:
                 hidden = layer(used, features, z_nodes, z_features, dropout, layer_seed)
             else:
                 hidden = layer(used, hidden, dropout, layer_seed, "relu" if self.kind == "gcn" else "tanh")

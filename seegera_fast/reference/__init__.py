@@ -1,9 +1,8 @@
 """Every operation in plain, dense PyTorch. These functions define what the kernels have to compute.
 
 They take the arguments of the functions of the same names in ``seegera_fast.ops``, in any floating dtype where numbers
-are computed with (masks and noise are made for float32 and float64). Only the
-kinds of the arguments are checked, not their sizes. Autograd differentiates them. An operation runs on its reference
-if it has no kernel for a device.
+are computed with (masks and noise are made for float32 and float64). Only the kinds of the arguments are checked, not
+their sizes. Autograd differentiates them. An operation runs on its reference if it has no kernel for a device.
 """
 
 from collections.abc import Callable

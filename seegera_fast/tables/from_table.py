@@ -14,8 +14,8 @@ Made = TypeVar("Made", bound="FromTable")
 class FromTable:
     """Reads tables and makes an object of the class from their parts."""
 
-    # The name of the column that is the label, and so no feature, where features and labels are one table.
-    label_column: str | None = None
+    # The column that is the label, and so no feature, where features and labels are one table: its name, or its number.
+    label_column: str | int | None = None
 
     @classmethod
     def from_table(

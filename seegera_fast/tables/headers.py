@@ -68,7 +68,7 @@ def ends_places(header: Sequence[str]) -> tuple[tuple[int, int], bool]:
     if clear:
         return clear[0], len(clear) > 1
     if other and (known[0] in EDGE_NUMBERS or {*other[0]} == {1, 2}):
-        return other[0], len(other) > 1
+        return other[0], len(other) > 1 or {*other[0]} != {1, 2}
     return default, bool(other)
 
 
@@ -93,12 +93,13 @@ def is_header_of_edges(table: TextFile) -> tuple[bool, str | None]:
         if numbers and not clear:
             return not any(again), None if any(again) else "though there is a number in it"
         return True, None
+    if has_index(first) and are_places(first[1:]):
+        return True, None
     if any(map(is_number, words)):
         header = are_places(first) and not any(is_integer(name) for column in below for name in column)
         return header, "because no other line has integers" if header else None
-    if numbers:
-        # Names of nodes would make words of all the integers.
-        return all(is_integer(name) for column in below for name in column), None
+    if numbers or any(not first[place] for place in others if place or not has_index(first)):
+        return False, None
     return has_index(first) or any(is_number(second[place]) for place in others if place < len(second)), None
 
 

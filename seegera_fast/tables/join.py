@@ -51,7 +51,7 @@ class Parts:
     edge_times: EdgeTimes | None = None
     feature_names: list[str] | None = None
     sides: np.ndarray | None = None
-    label_column: str | None = None
+    label_column: str | int | None = None
     name: str = "graph"
 
     @contextmanager
@@ -129,7 +129,7 @@ def _of_adjacency(path: Path, rows: NodeTables, names: bool | None, reading: Rea
     """The parts of a graph whose adjacency is an archive of SciPy."""
     if path.suffix == ".npy":
         raise ValueError(f"{path}: want a table of edges, or an adjacency from scipy.sparse.save_npz (.npz)")
-    if names:
+    if names or (names is None and rows.labels_have_names):
         raise ValueError(f"{path}: got an adjacency, whose nodes have no names, want a table of edges for names")
     for column in ("source", "target", "weight", "time"):
         if getattr(reading, column) is not None:

@@ -25,10 +25,11 @@ class NodeTables:
         features, labels: see :meth:`seegera_fast.Graph.from_table`.
 
     Attributes:
-        label_column: the name of the label, where features and labels are one table with names of columns; else None.
+        label_column: the label, where features and labels are one table: its name, or without names its number; else
+            None.
     """
 
-    label_column: str | None = None
+    label_column: str | int | None = None
 
     def __init__(self, features: Any, labels: Any, reading: Reading) -> None:
         self._reading = reading
@@ -65,7 +66,12 @@ class NodeTables:
             )
         if stated is not None:
             return stated
-        return True if named else False if without else None
+        undecided = isinstance(self.features, RowTable) and self.features.named is None
+        return True if named and not undecided else False if without else None
+
+    @property
+    def labels_have_names(self) -> bool:
+        return isinstance(self.labels, RowTable) and self.labels.named is True
 
     def decide(self, edges: Edges) -> bool:
         """Whether the nodes have names, from the edges and from features that are all numbers.
@@ -77,7 +83,15 @@ class NodeTables:
         undecided = None
         if isinstance(self.features, RowTable):
             undecided = self.features.features(self._reading.categories, self._label_of_features())
-        named = _have_names(edges, undecided)
+        if undecided is not None and self.labels_have_names:
+            named = _look_like_names(undecided, edges)
+            if not named:
+                raise ValueError(
+                    f"{undecided.path}: got rows whose first column does not look like names, and names in "
+                    f"{self.labels.path}: want the name of each node in both, or in none"
+                )
+        else:
+            named = _have_names(edges, undecided)
         if undecided is not None:
             if not named:
                 _warn_of_ignored_names(undecided, edges)
@@ -107,14 +121,15 @@ class NodeTables:
         """The column of the features that is the label, and so no feature; None: there is none."""
         features, labels, label = self.features, self.labels, self._reading.label
         if labels is None:
-            # A command that reads features only is given the name of the label that training left out.
-            named = isinstance(label, str) and features.has_feature(label)
-            return features.first.index(label) if named else None
+            # A command that reads features only is given the label that training left out.
+            if isinstance(label, str):
+                return features.first.index(label) if features.has_feature(label) else None
+            return label
         if not isinstance(labels, RowTable):
             return None
         place = labels.label_place(label)
         if self._one:
-            self.label_column = labels.first[place] if labels.header else None
+            self.label_column = labels.first[place] if labels.header else place
             return place
         if labels.header and features.has_feature(labels.first[place]):
             warn_outside(
@@ -147,13 +162,17 @@ def _have_names(edges: Edges, undecided: Rows | None) -> bool:
     return undecided is None or (set(undecided.names) >= {*edges.names} and all(map(is_integer, undecided.names)))
 
 
+def _look_like_names(features: Rows, edges: Edges) -> bool:
+    """Whether the first column holds different integers, of which at least half of the nodes of the edges are."""
+    numbers = {*features.names}
+    different = len(numbers) == len(features.names) and all(map(is_integer, numbers))
+    return different and 2 * sum(name in numbers for name in edges.names) >= len(edges.names)
+
+
 def _warn_of_ignored_names(features: Rows, edges: Edges) -> None:
     """Says that the first column of features is read as one, though it looks like the numbers of the nodes."""
-    numbers = {*features.names}
-    met = sum(name in numbers for name in edges.names)
-    all_different = len(numbers) == len(features.names) and all(map(is_integer, numbers))
-    if features.values.shape[1] > 1 and all_different and 2 * met >= len(edges.names):
+    if features.values.shape[1] > 1 and _look_like_names(features, edges):
         warn_outside(
-            f"{features.path}: the first column holds different integers, of which {met} are nodes of "
-            f"{edges.table.path}, and is read as a feature; names=True if these are the numbers of the nodes"
+            f"{features.path}: the first column holds different integers, as the nodes of {edges.table.path} are, and "
+            "is read as a feature; names=True if these are the numbers of the nodes"
         )
