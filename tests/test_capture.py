@@ -114,7 +114,7 @@ def test_slots_are_as_many_as_wanted():
 
 
 def test_the_model_compiles_whole(column):
-    """torch.compile without a graph break: the same loss and gradients. Losses of other models: test_pytorch.py."""
+    """torch.compile without a graph break: the same loss and gradients. Losses of other models: test_compile.py."""
     model = model_of("v3, sampled, gaussian", column.device)
     want = step(model, 3)
     torch.compiler.reset()

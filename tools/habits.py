@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pytorch.md"
 # The first line of each table, and the files with its tests.
 TABLES = {
-    "| what you do | what happens |\n": ("test_pytorch.py",),
+    "| what you do | what happens |\n": ("test_pytorch.py", "test_compile.py"),
     "| what you have | what happens |\n": ("test_pyg.py", "test_networkx.py", "test_sides.py", "test_given_splits.py"),
 }
 
