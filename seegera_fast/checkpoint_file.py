@@ -215,7 +215,7 @@ def _untrained(header: Fields, weights: Mapping[str, torch.Tensor]) -> list[str]
     if UNTRAINED not in header:
         return []
     names = header.items(UNTRAINED)
-    if not set(names) < set(weights):
+    if not all(isinstance(name, str) for name in names) or not set(names) < set(weights):
         raise header.wrong(UNTRAINED, "names of weights, but not of all")
     return names
 

@@ -86,11 +86,10 @@ def attribute_inference(
 
 
 def _split(graph: Graph, seed: int, valid: float, test: float, split: FeatureSplit | None) -> HeldOut:
-    if split is not None:
-        refuse_unused(attribute_inference, {"valid": valid, "test": test}, "split is given")
     if split is None:
         split, used = split_features(graph, valid, test, seed), {"valid": valid, "test": test}
     else:
+        refuse_unused(attribute_inference, {"valid": valid, "test": test}, "split is given")
         check_feature_split_of(graph, split)
         train = graph.with_features(split.train.features, graph.feature_names)
         parts = (split.valid_pos, split.valid_neg, split.test_pos, split.test_neg)
