@@ -156,8 +156,12 @@ def _num_nodes(data: Any, edge_index: Any) -> Any:
     found, guessed = _nodes_of(data)
     if found is not None and not guessed:
         return found
-    lengths = [value.shape[0] for value in (_value(data, name) for name in PER_NODE) if getattr(value, "ndim", 0)]
-    return max([found or 0, *known, *lengths]) or None
+    lengths = {name: len(value) for name in PER_NODE if getattr(value := _value(data, name), "ndim", 0)}
+    masks = [lengths[name] for name in MASKS.values() if name in lengths]
+    # A label for each edge says nothing about nodes.
+    if (lengths.get(LABELS),) == np.shape(edge_index)[-1:] and lengths[LABELS] not in masks:
+        del lengths[LABELS]
+    return max([found or 0, *known, *lengths.values()]) or None
 
 
 def _nodes_of(data: Any) -> tuple[int | None, bool]:

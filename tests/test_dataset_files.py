@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 from tiny_data import (
     TINY_EDGES,
     TINY_FEATURES,
@@ -52,10 +53,16 @@ class TestPlanetoid:
             ({"tx": scipy.sparse.csr_matrix((2, 4), dtype=np.float32)}, "tx", "4 columns, but allx has 3"),
             ({"ty": np.eye(3, dtype=np.int32)[:2]}, "tx", "3 classes, but ally has 2"),
             ({"x": scipy.sparse.csr_matrix((6, 3)), "y": one_hot(TINY_LABELS[:6])}, "x", "more than the 5 of allx"),
+            (
+                {"x": scipy.sparse.csr_matrix(np.eye(2, 3))},
+                "x",
+                "not the first ones of allx, want files of one edition",
+            ),
+            ({"y": one_hot(TINY_LABELS[1:3])}, "y", "not the first ones of ally, want files of one edition"),
             ({"x": np.ones((2, 3))}, "x", "holds ndarray, want a SciPy CSR matrix"),
             ({"ally": scipy.sparse.csr_matrix((5, 2))}, "ally", "want a NumPy array with one row"),
             ({"ally": np.zeros(5)}, "ally", "want a NumPy array with one row"),
-            ({"ally": np.array([[1, 1], *[[0, 1]] * 4])}, "ally", "row 0 is no class, want rows of zeros"),
+            ({"ally": np.array([*one_hot(TINY_LABELS[:4]), [1, 1]])}, "ally", "row 4 is no class, want rows of zeros"),
             ({"ty": np.array([[0, 1], [np.nan, 0]])}, "ty", "row 1 is no class"),
             ({"ty": np.array([[0, -3], [1, 0]])}, "ty", "row 0 is no class"),
             ({"graph": np.zeros(3)}, "graph", "holds ndarray, want a dictionary"),
@@ -98,6 +105,13 @@ class TestNpz:
         assert graph.labels.tolist() == [0, 1, 1, 0]
         assert graph.masks == {}
         assert not recwarn.list
+
+    def test_values_that_need_float64(self, tmp_path):
+        path = write_npz(tmp_path, {"attr_data": np.array([7, 1, 2, 1e39])})
+        with pytest.raises(ValueError, match=r"features: got 1e\+39 .* torch.float32 cannot hold") as raised:
+            load_tiny(tmp_path, "photo")
+        assert str(path.parent) in str(raised.value)
+        assert load_tiny(tmp_path, "photo", dtype=torch.float64).features.to_dense().max() == 1e39
 
     def test_other_members_are_not_unpickled(self, tmp_path):
         marker = tmp_path / "touched"

@@ -25,7 +25,7 @@ from seegera_fast.training import TrainingConfig, train
 NODES = 6
 RECORDS = Path(__file__).parents[1] / "docs/results/trials"
 WIDTHS = {"embedding_dim": 2, "hidden_dim": 2}
-EDGES = "# a path\n0 1\n1,2 0.5\n2 3\n3 4 1e-3\n4\t5\n"
+EDGES = "# a path\n0 1\n1,2,0.5\n2 3\n3 4 1e-3\n4\t5\n"
 
 # --- files and their readers -----------------------------------------------------------------------------------------
 

@@ -178,11 +178,13 @@ def test_edges_of_weight_zero(door, tmp_path):
 
 
 def test_isolated_nodes():
-    """isolated nodes, and no `data.num_nodes`: `x`, `y`, the masks or a matrix count the nodes"""
+    """isolated nodes, and no `data.num_nodes`: `x`, `y`, masks or a matrix count them; a `y` per edge does not"""
     assert Graph.from_pyg(Data(edge_index=PATH, x=torch.ones(5, 2))).num_nodes == 5
     assert Graph.from_pyg(Data(edge_index=PATH, y=torch.zeros(6).long())).num_nodes == 6
     assert Graph.from_pyg(Data(edge_index=PATH, train_mask=torch.ones(7).bool())).num_nodes == 7
     assert Graph.from_pyg(Data(edge_index=PATH)).num_nodes == 3
+    with pytest.warns(UserWarning, match=r"data.y has shape \(4,\), which is not a label for each of 3 nodes"):
+        assert Graph.from_pyg(Data(edge_index=PATH, y=torch.zeros(PATH.shape[1]).long())).num_nodes == 3
     assert Graph.from_pyg(Data(edge_index=PATH, num_nodes=8)).num_nodes == 8
     assert Graph.from_pyg(Data(edge_index=PATH, node_index=torch.arange(9))).num_nodes == 9
     with pytest.raises(ValueError, match="edge_index: got node 2, want numbers from 0 to 1"):

@@ -33,7 +33,7 @@ BAD_EDGES = [
     ('a,"b\nc"\nd,e\nf\n', "line 4: got 'f', want"),
     ('"a,b\n"c,d\n', "line 1: got '\"a,b\\n\"c,d', want"),
     ('a,b"c"\n', "line 1"),
-    ("0 1\n0,1 5\nx 1\n", "line 3: got 'x 1', want the names of two nodes (words or integers) and optionally a weight"),
+    ("0 1\n0,1,5\nx 1\n", "line 3: got 'x 1', want the names of two nodes (words or integers) and optionally a weight"),
     ("", "holds no edges"),
     ("# a b\n% c d\n", "holds no edges"),
     ("source,target\n", "holds no edges"),
@@ -210,5 +210,10 @@ def test_decimal_commas_and_empty_fields_between_tabs_are_refused(table, feature
 def test_commas_part_the_fields_of_a_file_of_numbers(table):
     assert table("10 5,20\n20 7,30\n").nodes.tolist() == ["10 5", "20", "20 7", "30"]
     # In part of the lines only, and beside blanks where the first line has none.
-    for content in ("5 1\n1,7\n", "5, 1\n1\t7\n", "5\t1\n1 ,\t7\n", "5 1\n1,7 0.5\n"):
+    for content in ("5 1\n1,7\n", "5, 1\n1\t7\n", "5\t1\n1 ,\t7\n"):
         assert table(content, weighted=True).nodes.tolist() == [1, 5, 7]
+    # This may be an edge of weight 0.5, or one from 1 to "7 0.5", or a decimal comma.
+    for content in ("5 1\n1,7 0.5\n", "5 1 1\n1 7,5 2\n", "5 1 # 2\n1 7,5 # 2\n"):
+        with pytest.raises(ValueError, match=r"line 2: .*by blanks or by commas; separator=' ' keeps commas"):
+            table(content, weighted=True)
+    assert table("5 1\n1 7,5\n", separator=" ").nodes.tolist() == ["1", "5", "7,5"]

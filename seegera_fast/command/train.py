@@ -18,15 +18,17 @@ from ..distributed import Processes
 from ..environment import machine, versions
 from ..experiments.protocols import EVERY_TASK, SCORES, TASKS
 from ..graph import Graph
-from ..support.hints import shown_name
+from ..support import arguments
+from ..support.hints import nearest, shown_name
 from ..support.report import readable_bytes, readable_number, readable_seconds, table
 from ..support.signals import requests_once
 from ..tables import name_of_table
 from ..tasks import presets
-from ..tasks.common import embedded, normalized
+from ..tasks.common import embedded, known_fields, normalized
 from ..tasks.task import Task, TaskResult
 from .options import (
     INTERRUPTED,
+    OPTION_OF_FIELD,
     PROGRAM,
     UNWRITTEN,
     Parser,
@@ -199,6 +201,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     if options.preset is not None:
         presets.check("preset", options.preset, presets.names(EVERY_TASK[options.task].name))
     name = options.data or (name_of_table(options.edges) if options.edges else name_of_folder(options.graph))
+    _check_fields(options)
     fields, batches = _run_fields(options), chosen_batches(options)
     out = options.out or Path("runs", f"{name}-{options.task}")
     require_apart(options, [out / entry for entry in FILES])
@@ -267,6 +270,14 @@ def _say_what_becomes_of(checkpoint: Checkpoint, options: argparse.Namespace) ->
         say(options, f"going on from {checkpoint.path}" if there else "no checkpoint: the run starts at its beginning")
     elif there:
         say(options, f"{checkpoint.path} is of an earlier run and will be replaced; --resume goes on from it")
+
+
+def _check_fields(options: argparse.Namespace) -> None:
+    """Refuses a field that no configuration has, with the names that --set takes."""
+    known = [name for name in known_fields(EVERY_TASK[options.task]) if name not in OPTION_OF_FIELD]
+    for name, _ in options.fields:
+        if name not in known:
+            raise ValueError(f"--set: got the field {arguments.shown(name)}; {nearest(name, known)}")
 
 
 def _run_fields(options: argparse.Namespace) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def load(
     _provide(key, data_set, folder, download, progress)
     with phase(f"reading {key}", show=progress):
         raw = data_set.read(folder)
-    features = SparseMatrix.from_any(raw.features, name="features", dtype=dtype)
+    features = SparseMatrix.from_any(raw.features, name=f"{folder}: features", dtype=dtype)
     if normalize_features:
         features = features.row_normalized
     graph = Graph(raw.adjacency, features, raw.labels, masks=raw.masks, name=key, dtype=dtype)

@@ -1,10 +1,11 @@
 """Text files with one record per line: how a line is split into fields. Within quotes a record may go on in the next.
 
 A file is one of numbers as long as each line is. Then blanks part the fields, or commas, which may be in a part of the
-lines only; and ``#`` starts a comment anywhere in a line, where lines of comment start with it. In any other file one
-separator parts the fields: that of the first record, which is a tab, a comma or a semicolon if it has one, else blanks.
-A first record with a tab or a comma tells decimal commas, and words of digits with blanks, from numbers; one with ``#``
-right after a number tells words such as ``1#a``.
+lines only (a line with both, such as ``0 1,5``, is refused, since that comma may be a decimal one); and ``#`` starts a
+comment anywhere in a line, where lines of comment start with it. In any other file one separator parts the fields: that
+of the first record, which is a tab, a comma or a semicolon if it has one, else blanks. A first record with a tab or a
+comma tells decimal commas, and words of digits with blanks, from numbers; one with ``#`` right after a number tells
+words such as ``1#a``.
 """
 
 from __future__ import annotations
@@ -269,6 +270,12 @@ class TextFile:
             bare = self._numbers_of(text)
             if bare is not None:
                 return self._fields_of_numbers(line, bare, text)
+            if self._separator == " " and NUMBERS.fullmatch(self._without_comment(text)):
+                raise self.wrong(
+                    line,
+                    [text],
+                    f"{self.want}, parted by blanks or by commas; separator=' ' keeps commas within fields",
+                )
             # This line is of words, and so is the file.
             if self._mixed:
                 raise self.wrong(
@@ -291,7 +298,7 @@ class TextFile:
     def _numbers_of(self, text: str) -> str | None:
         """A line of numbers without its comment; None: it is another line."""
         bare = self._without_comment(text)
-        within = self._separator != " " and "," in bare and WITHIN.search(bare)
+        within = "," in bare and WITHIN.search(bare)
         return bare if NUMBERS.fullmatch(bare) and not within else None
 
     def _fields_of_numbers(self, line: int, bare: str, text: str) -> list[str]:

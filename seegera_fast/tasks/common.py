@@ -176,13 +176,18 @@ def resolve(
     )
 
 
+def known_fields(task: Task) -> list[str]:
+    """The names of the fields that a caller can give for a task."""
+    return [*MODEL_FIELDS, *TRAINING_FIELDS, *COMMON_FIELDS, *task.fields]
+
+
 def settle(
     task: Task, preset: str, variant: str, given: Mapping[str, Any], *, arguments: tuple[str, ...] = ()
 ) -> Settings:
     """:func:`resolve` for a preset whose name is known."""
     presets.check("preset", preset, presets.names(task.name))
     defaults = {**COMMON_FIELDS, **task.fields}
-    known = [*MODEL_FIELDS, *TRAINING_FIELDS, *defaults, *arguments]
+    known = [*known_fields(task), *arguments]
     for name in given:
         if name not in known:
             raise TypeError(f"{task.name}() got an unknown field {name!r}; {nearest(name, known)}")
