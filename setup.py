@@ -31,6 +31,8 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "native"
 OLDEST_TORCH = (2, 11)
+# The commands of setuptools that compile.
+BUILDING = {"build", "build_ext", "bdist", "bdist_wheel", "editable_wheel", "develop", "install"}
 
 # What a compiler must be able to do: the kernels' vectors, the standard library, and a shared library.
 PROBE = """
@@ -199,7 +201,7 @@ class CMakeBuild(build_ext):
         }
         if NVCC:
             settings["CMAKE_CUDA_COMPILER"] = NVCC
-            settings["SEEGERA_CUDA_ARCHS"] = os.environ.get("SEEGERA_CUDA_ARCHS", "80;90")
+            settings["SEEGERA_CUDA_ARCHS"] = os.environ.get("SEEGERA_CUDA_ARCHS") or "80;90"
         self.discard_stale_build()
         os.environ["CXX"] = shlex.join(COMPILER)
         self.run_tool([cmake, "-S", ROOT, "-B", BUILD, "-G", "Ninja", *(f"-D{k}={v}" for k, v in settings.items())])
@@ -253,8 +255,8 @@ if platform.python_implementation() != "CPython":
 COMPILER = TORCH = NVCC = None
 if switch("SEEGERA_NATIVE") == "0":
     say("SEEGERA_NATIVE=0: installing without native code.")
-# Making an sdist compiles nothing; egg_info is its first step, and pip's.
-elif not set(sys.argv[1:]) & {"sdist", "egg_info"}:
+# Making an sdist compiles nothing; egg_info is its first step, and pip's. Another command of the same call may.
+elif set(sys.argv[1:]) & BUILDING or not set(sys.argv[1:]) & {"sdist", "egg_info"}:
     COMPILER = find_compiler()
     if COMPILER is not None:
         TORCH = find_torch()

@@ -116,8 +116,7 @@ def step(graph, config) -> dict[str, Work]:
     draws = samples + extra
     kept = 2 * (graph.num_edges - int(config.structure_masking_rate * graph.num_edges)) + n
     # If X is dense enough, its products are dense products.
-    dense = graph.features.nnz > 0.1 * n * l
-    feature_entries = 2.0 * n * l if dense else graph.features.nnz
+    feature_entries = n * l if graph.features.nnz > 0.1 * n * l else graph.features.nnz
     widths = [h] * (config.encoder_layers - 1) + [d]
     parts = {}
 
@@ -126,7 +125,7 @@ def step(graph, config) -> dict[str, Work]:
 
     # Without dropout, X W and its propagation are computed once for all draws; with dropout, for each draw.
     shared = 1 if config.dropout == 0 else draws
-    add("encoder, first layer", sparse_matmul(feature_entries / (2 if dense else 1), n, l, (shared + 1) * widths[0]))
+    add("encoder, first layer", sparse_matmul(feature_entries, n, l, (shared + 1) * widths[0]))
     add("encoder, propagation", sparse_matmul(kept, n, n, (shared + 1) * widths[0]))
     for before, after in itertools.pairwise(widths):
         add("encoder, further layers", product((draws + 1) * n, before, after))

@@ -12,6 +12,7 @@ from .config import SeeGeraConfig
 from .graph import Graph
 from .model import SeeGera
 from .sparse_matrix import SparseMatrix
+from .training import TrainingConfig, TrainingFailure
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ __all__ = [
     "SeeGeraConfig",
     "SeeGeraEstimator",
     "SparseMatrix",
+    "TrainingConfig",
+    "TrainingFailure",
     "backends",
     "datasets",
     "ops",

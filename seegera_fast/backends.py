@@ -23,6 +23,7 @@ from .costs import Costs
 from .sparse_matrix import SparseMatrix
 from .support.arguments import choice
 from .support.atomic import Unwritable
+from .support.hints import quoted
 
 # Of an OSError: a folder is not there to be written to, or its disk is full.
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT)
@@ -164,6 +165,8 @@ NAMED = {backend.name: backend for backend in (CPU, CUDA, TRITON, REFERENCE)}
 
 # Functions of the CPU library that Python calls.
 TOLD = ("seegera_isa", "seegera_bfloat16", "seegera_release_memory", "seegera_kept_memory")
+# The variables that the CPU library reads, and the words that it knows; another word counts as none.
+WORDS = {"SEEGERA_ISA": ("base", "avx2", "avx512"), "SEEGERA_BFLOAT16": ("none", "kernel", "mkl")}
 
 _loaded = False
 _warned = False
@@ -182,6 +185,17 @@ def load() -> None:
     TRITON.costs = TRITON_WITH_CUDA.costs = costs_of_triton.COSTS
     for backend in BACKENDS:
         backend.load()
+    _warn_of_unknown_words()
+
+
+def _warn_of_unknown_words() -> None:
+    for variable, words in WORDS.items():
+        word = os.environ.get(variable)
+        if word and word not in words:
+            warnings.warn(
+                f"{variable}: got {quoted(word)}, want one of {', '.join(words)}, or no such variable; it is ignored",
+                stacklevel=3,
+            )
 
 
 def instruction_set() -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import ops
+from . import ops, pyg
 from .checkpoint import digest
 from .config import SeeGeraConfig
 from .distributed import Processes
@@ -280,9 +280,7 @@ class LoadedBatches:
 
     def _digest_of_first(self) -> str:
         """Makes a batch, so that a loader of something else is refused before the first step. Returns its digest."""
-        with torch.random.fork_rng(devices=[]):
-            # A loader that shuffles by torch's generator gives the same one in each run.
-            torch.default_generator.manual_seed(0)
+        with _Draws(self.loader, 0):
             first = next(iter(self.loader), None)
         if first is None:
             raise ValueError("batches: got a loader without any batch, want at least one")
@@ -295,7 +293,7 @@ class LoadedBatches:
 
         Raises:
             TypeError: not a ``Data``.
-            ValueError: it has other features than the graph, or no ``n_id`` where that is needed.
+            ValueError: it has other features than the graph, or no ``n_id``, ``x`` or edge weights where needed.
         """
         name = "batches"
         try:
@@ -309,6 +307,17 @@ class LoadedBatches:
                 )
             weighted = self.graph.weights is not None
             found = Graph.from_pyg(data, labels=None, weighted=weighted, dtype=self.graph.dtype)
+            if getattr(data, "x", None) is None:
+                # Its nodes would be numbered anew, and so would the features of a graph that has none of its own.
+                raise ValueError(
+                    "data: has neither n_id nor x, want n_id, the numbers of its nodes in the graph, by which the task "
+                    "finds their features"
+                )
+            if weighted and not pyg.has_weights(data):
+                raise ValueError(
+                    "data: has no edge weights, and the graph has; want data.edge_weight, or data.n_id, by which the "
+                    "weights are taken from the graph"
+                )
             if found.num_features != self.graph.num_features:
                 raise ValueError(self._other_features(found.num_features))
             return found.to(self.graph.device)
@@ -325,15 +334,11 @@ class LoadedBatches:
         return f"data: has {got} features, want {self.graph.num_features}, as the graph that the model was built with"
 
     def steps(self, seed: int, epoch: int) -> Iterator[Step]:
-        # A loader that shuffles by torch's generator has the same batches in each run, and leaves no trace in it.
-        state = torch.Generator("cpu").manual_seed(derive_seed(seed, epoch, Site.BATCHES)).get_state()
-        number, loaded = 0, None
+        number, loaded, draws = 0, None, _Draws(self.loader, derive_seed(seed, epoch, Site.BATCHES))
         while True:
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.set_state(state)
+            with draws:
                 loaded = iter(self.loader) if loaded is None else loaded
                 data = list(islice(loaded, self.per_step))
-                state = torch.default_generator.get_state()
             if not data:
                 return
             yield [partial(self._batch, seed, epoch, number + place, one) for place, one in enumerate(data)]
@@ -346,6 +351,35 @@ class LoadedBatches:
     def _batch(self, seed: int, epoch: int, number: int, data: Any) -> Batch:
         graph = _made_ready(self.graph_of(data), self._averaging)
         return _batch(seed, epoch, number, graph, self.graph)
+
+
+class _Draws:
+    """In its blocks a loader draws from a seed, so that it gives the same batches in each run. No trace is left.
+
+    The generators are torch's own, and those that the loader and its samplers were given.
+    """
+
+    def __init__(self, loader: Iterable[Any], seed: int) -> None:
+        in_batches = getattr(loader, "batch_sampler", None)
+        drawing = (loader, getattr(loader, "sampler", None), in_batches, getattr(in_batches, "sampler", None))
+        found = (torch.default_generator, *(getattr(one, "generator", None) for one in drawing))
+        # In a block the states that the generators had before it, and between two blocks those to go on from.
+        self._states = {
+            generator: torch.Generator(generator.device).manual_seed(seed).get_state()
+            for generator in found
+            if isinstance(generator, torch.Generator)
+        }
+
+    def __enter__(self) -> None:
+        self._exchange()
+
+    def __exit__(self, *error: object) -> None:
+        self._exchange()
+
+    def _exchange(self) -> None:
+        for generator, state in self._states.items():
+            self._states[generator] = generator.get_state()
+            generator.set_state(state)
 
 
 def _without_names(graph: Graph) -> Graph:

@@ -111,7 +111,7 @@ def fingerprint(graph: Graph) -> dict[str, Any]:
     if graph.labels is not None:
         parts["labels"] = (graph.labels,)
     if graph.sides is not None:
-        parts["sides"] = (torch.tensor(graph.sides),)
+        parts["sides"] = (torch.tensor(graph.sides, device="cpu"),)
     for name, mask in graph.masks.items():
         parts[f"mask {name}"] = (mask,)
     return {

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .model_file import FORMAT as MODEL_FORMAT
 from .support import tensor_file
 from .support.atomic import written_aside
 from .support.hints import cut, quoted
@@ -157,6 +158,8 @@ def _read(file: TensorFile, course: Course) -> State:
 
 def _read_header(where: str, texts: Mapping[str, str], identity: Mapping[str, Any]) -> Fields:
     """The header of a checkpoint of this format and this run."""
+    if texts.get("format") == MODEL_FORMAT:
+        raise ValueError(f"{where} is a model, want a checkpoint")
     content = {}
     for key, text in texts.items():
         try:

@@ -8,6 +8,7 @@ import torch
 
 from . import backends, transforms
 from .autocast import HALF as HALF
+from .sampling import UNDIRECTED, require_undirected
 from .seeds import SlotSeed
 from .sparse_matrix import SparseMatrix
 from .support.arguments import FLOATING as FLOATING
@@ -68,6 +69,13 @@ def tensor(
 def sparse(name: str, value: Any) -> None:
     if not isinstance(value, SparseMatrix):
         raise TypeError(f"{name}: got {type(value).__name__}, want a SparseMatrix (SparseMatrix.from_any makes one)")
+
+
+def undirected(name: str, value: Any) -> None:
+    """Checks for a sparse matrix that is known to be symmetric without a diagonal."""
+    if not isinstance(value, SparseMatrix):
+        raise TypeError(f"{name}: got {type(value).__name__}, want a SparseMatrix: {UNDIRECTED}")
+    require_undirected(name, value)
 
 
 def propagation(value: Any, rows: int) -> None:

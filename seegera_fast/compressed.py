@@ -53,7 +53,7 @@ def chosen(
 
 
 def row_sums(rowptr: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """``[rows]``: the sums of the rows, added in the order of the entries on every device."""
+    """``[rows]``: the sums of the rows, on a CPU added in the order of the entries."""
     return torch.segment_reduce(values, "sum", offsets=rowptr, unsafe=True, initial=0)
 
 

@@ -30,7 +30,8 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class SeeGeraConfig:
-    """The configuration of a SeeGera model. The defaults are the paper's settings.
+    """The configuration of a SeeGera model. The defaults are those of the authors' released program, where it and the
+    paper differ, without masking. Tasks start from a preset, whose fields replace them.
 
     Attributes:
         variant: "correlated" (v2: feature embeddings come from node embeddings, Eq. cor) or "independent" (v1, Eq.
@@ -107,6 +108,11 @@ class SeeGeraConfig:
 
 def _checked(name: str, kind: str, value: Any) -> Any:
     """The value of a field; ``kind`` is the field's type."""
+    if name == "variant" and isinstance(value, str) and value in ("v1", "v2", "v3"):
+        raise ValueError(
+            f"variant: got {value!r}, which is a variant of a task; want of a model 'independent' (v1) or 'correlated' "
+            "(v2, and v3, which has a structure_masking_rate above 0)"
+        )
     if name in _CHOICES:
         return arguments.choice(name, value, _CHOICES[name])
     if kind == "bool":

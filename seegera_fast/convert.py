@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import torch
 from .edge_keys import distinct, symmetric_pattern
 from .entries import MOST_ROWS, OwnCoo
 from .support.arguments import FLOATING as FLOATING
-from .support.arguments import array, dense, whole
+from .support.arguments import array, dense, shown, text, whole
+from .support.naming import renamed
 
 # Weights that differ by no more than this part of them are the same, but for the rounding of sums.
 SAME = 1e-9
@@ -129,9 +131,9 @@ def undirected(coo: scipy.sparse.coo_matrix) -> tuple[np.ndarray, np.ndarray]:
     if (coo.data != 1).any():
         data = coo.data[coo.row != coo.col]
         warn_of_ignored_weights(int((data == 0).sum()), int(((data != 0) & (data != 1)).sum()))
-    rowptr, col, both = symmetric_pattern(coo.row, coo.col, coo.shape[0])
-    if not both:
-        _warn_of_direction()
+    rowptr, col, stored = symmetric_pattern(coo.row, coo.col, coo.shape[0])
+    if stored < col.size:
+        _warn_of_direction(coo, one_each=2 * stored == col.size)
     return rowptr, col
 
 
@@ -157,14 +159,16 @@ def undirected_weights(coo: scipy.sparse.coo_matrix) -> scipy.sparse.csr_matrix:
         larger = csr.maximum(flipped).tocsr()
         # Duplicates that were added up in another order differ in their rounding; that is no direction.
         if (abs(csr - flipped) > SAME * larger).nnz:
-            _warn_of_direction()
+            _warn_of_direction(coo, one_each=2 * csr.nnz == larger.nnz)
         csr = larger
     csr.sort_indices()
     return csr
 
 
-def _warn_of_direction() -> None:
-    warn_outside("adjacency: got a directed graph, which is made undirected (an edge in either direction counts)")
+def _warn_of_direction(coo: scipy.sparse.coo_matrix, *, one_each: bool) -> None:
+    """Warns of a directed graph; not of a list of edges that has one direction of each."""
+    if not (one_each and isinstance(coo, OwnCoo) and coo.one_is_enough):
+        warn_outside("adjacency: got a directed graph, which is made undirected (an edge in either direction counts)")
 
 
 def warn_of_lost_edges(coo: scipy.sparse.coo_matrix, num_edges: int, dtype: torch.dtype) -> None:
@@ -195,7 +199,14 @@ def num_rows(features: Any) -> int:
     return int(shape[0])
 
 
-def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
+def boolean_masks(masks: Any, num_nodes: int) -> dict[str, torch.Tensor]:
+    """Checks for a mapping of names to boolean vectors ``[n]``, or None, and copies these."""
+    if masks is not None and not isinstance(masks, Mapping):
+        raise TypeError(f"masks: got {shown(masks)}, want a mapping of names to boolean vectors")
+    return {text("masks", key): _boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
+
+
+def _boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
     """Checks for a boolean vector ``[n]`` and copies it to a tensor."""
     name = f"masks[{key!r}]"
     if isinstance(mask, torch.Tensor):
@@ -209,8 +220,8 @@ def boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
 
 
 def warn_outside(message: str) -> None:
-    """Warns at the line of the caller's code, outside this package, that made the graph."""
+    """Warns at the line of the caller's code, outside this package, that made the graph; see :func:`named`."""
     package, level, frame = os.path.dirname(__file__), 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(renamed(message), stacklevel=level)

@@ -63,23 +63,23 @@ def symmetric_structure(
     return above + below, joined(high, mirrored), None if values is None else joined(values, values[order])
 
 
-def symmetric_pattern(row: np.ndarray, col: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray, bool]:
+def symmetric_pattern(row: np.ndarray, col: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray, int]:
     """The symmetric matrix whose entries are pairs of numbers, in either direction; not those of a number with itself.
 
     Returns:
-        The row pointers int64 ``[nodes + 1]``, the columns int64 ``[nnz]``, and whether the pairs were in both
-        directions.
+        The row pointers int64 ``[nodes + 1]``, the columns int64 ``[nnz]``, and how many of these entries were among
+        the pairs: all, or half of them if each was there in one direction.
     """
     apart = row != col
     if not apart.all():
         row, col = row[apart], col[apart]
     flipped = _by_column(_by_row(row, col, nodes))
     entries = _by_column(flipped)
-    both = np.array_equal(flipped.indptr, entries.indptr) and np.array_equal(flipped.indices, entries.indices)
-    if not both:
+    stored = entries.indices.size
+    if not (np.array_equal(flipped.indptr, entries.indptr) and np.array_equal(flipped.indices, entries.indices)):
         del flipped, entries
         entries = _by_column(_by_row(np.concatenate([row, col]), np.concatenate([col, row]), nodes))
-    return entries.indptr.astype(np.int64), entries.indices.astype(np.int64), both
+    return entries.indptr.astype(np.int64), entries.indices.astype(np.int64), stored
 
 
 def _by_row(row: np.ndarray, col: np.ndarray, nodes: int) -> scipy.sparse.csr_matrix:

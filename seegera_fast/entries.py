@@ -16,7 +16,7 @@ import torch
 
 from .support.arguments import constant, dense, on_device, unmasked, without_tensors
 from .support.frames import is_frame, matrix_of_frame
-from .support.hints import quoted
+from .support.hints import maker, quoted
 
 INTEGER_KINDS = "iu"
 REAL_KINDS = "biuf"
@@ -28,7 +28,13 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class OwnCoo(scipy.sparse.coo_matrix):
-    """Entries that were made and checked here and that nobody else can change, so that nobody copies them."""
+    """Entries that were made and checked here and that nobody else can change, so that nobody copies them.
+
+    Attributes:
+        one_is_enough: whether it is usual that each edge is there in one direction, as in a list of edges.
+    """
+
+    one_is_enough = False
 
 
 def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
@@ -48,7 +54,7 @@ def to_coo(matrix: Any, name: str) -> scipy.sparse.coo_matrix:
     if not isinstance(matrix, (np.ndarray, list, tuple)):
         raise TypeError(
             f"{name}: got {type(matrix).__name__}, want a SciPy sparse matrix, a NumPy array, a torch tensor "
-            "or a data frame"
+            f"or a data frame{maker(matrix)}"
         )
     unmasked(name, matrix)
     matrix = without_tensors(name, matrix)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import tasks
 from .graph import Graph
 from .support import arguments
+from .support.frames import check_square
+from .support.hints import maker
+from .support.naming import named
 from .tasks import presets
 from .tasks.common import normalized
 from .tasks.link_prediction import pair_metrics
@@ -104,8 +106,9 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         Args:
             X: ``n x n`` adjacency, in any form that :class:`seegera_fast.Graph` takes; or a Graph.
-            y: a matrix of two columns or more: the features. A vector, as a pipeline hands on, is left alone.
-            features: ``n x l``; None: ``y`` if that is a matrix, else those of the Graph, else the identity.
+            y: left alone, as a pipeline hands it on. A matrix is refused where there is no ``features``, since it may
+                be meant as these.
+            features: ``n x l``; None: those of the Graph, else the identity.
 
         Raises:
             TypeError, ValueError: the graph or a parameter is not of the right kind or out of range.
@@ -122,7 +125,7 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         options = {"normalize_features": self.normalize_features, **fields, **given}
         run = (graph, self.preset, self.variant, seed)
-        with _named({"graph": "X"}):
+        with named({"graph": "X"}):
             if valid:
                 result = tasks.link_prediction(*run, valid, 0.0, progress=self.verbose > 0, **options)
             else:
@@ -156,7 +159,15 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self._embed(self._graph(X, None, features))
 
     def predict_links(self, pairs: Any) -> np.ndarray:
-        """Probabilities of links, ``[m]``, for the pairs ``[m, 2]``; calibrated if ``valid`` is above 0."""
+        """Probabilities of links, ``[m]``; calibrated if ``model_.calibration`` is there.
+
+        Args:
+            pairs: ``[m, 2]``, numbers of nodes of the graph of :meth:`fit`.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: before :meth:`fit`.
+            TypeError, ValueError: ``pairs`` of a wrong kind or shape, or numbers that are not nodes.
+        """
         check_is_fitted(self)
         calibrated = self.model_.calibration is not None
         return self.model_.link_scores(pairs, self._seen(self.graph_), calibrated=calibrated).cpu().numpy()
@@ -187,16 +198,13 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _graph(self, X: Any, y: Any, features: Any, *, fitting: bool = False) -> Graph:
         """The graph of a method's arguments, which its errors name."""
-        names = {"adjacency": "X"}
         if features is None and y is not None and _dimensions(y) == 2:
-            if isinstance(X, Graph) or np.shape(y)[1:] == (1,):
-                raise ValueError(
-                    "y: got a matrix, want a vector, which is left alone, or features= if these are the features"
-                )
-            features, names["features"] = y, "y"
+            raise ValueError(
+                "y: got a matrix, want a vector, which is left alone, or features= if these are the features"
+            )
         weighted = arguments.flag("weighted", self.weighted)
         device = arguments.device("device", self.device)
-        with _named(names):
+        with named({"adjacency": "X"}):
             if isinstance(X, Graph):
                 graph = X if features is None else X.with_features(features)
             else:
@@ -208,6 +216,9 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return graph.to(device, dtype=None if fitting else self.graph_.dtype)
 
     def _validated(self, X: Any, fitting: bool) -> Any:
+        if maker(X):
+            raise TypeError(f"X: got {arguments.shown(X)}, want a matrix or a Graph{maker(X)}")
+        check_square("X", X)
         try:
             return validate_data(self, X, reset=fitting, accept_sparse=True, ensure_non_negative=True)
         except (TypeError, ValueError) as error:
@@ -235,15 +246,3 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 def _dimensions(y: Any) -> int:
     """Sparse matrices, which NumPy does not take, say it themselves."""
     return y.ndim if hasattr(y, "ndim") else arguments.array("y", y).ndim
-
-
-@contextmanager
-def _named(names: Mapping[str, str]) -> Iterator[None]:
-    """Gives errors the names that this module's arguments have, where they begin with another name of them."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        argument, _, reason = str(error).partition(": ")
-        if argument not in names:
-            raise
-        raise type(error)(f"{names[argument]}: {reason}") from error

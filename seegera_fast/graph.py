@@ -12,7 +12,7 @@ import torch
 from . import backends, networks, ops, pyg
 from .compressed import holds
 from .convert import (
-    boolean_mask,
+    boolean_masks,
     edges_to_coo,
     undirected,
     undirected_weights,
@@ -22,14 +22,17 @@ from .convert import (
 from .edge_keys import distinct, keys_of, symmetric_structure
 from .entries import to_coo
 from .graph_files import GraphFiles
-from .labels import class_labels, names_digest, node_names
+from .labels import check_features, class_labels, names_digest, node_names
 from .labels import feature_names as names_of_features
 from .partition import Partitioned
 from .propagation import propagation_matrix
 from .sparse_matrix import SparseMatrix, adjacency_of, matrix_of_csr
 from .subgraph import Subgraph
 from .support import arguments
+from .support.frames import check_index, check_square
+from .support.hints import maker
 from .support.kept import Keeping, kept, lasting
+from .support.naming import named
 from .tables import FromTable
 
 
@@ -49,7 +52,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         weighted: keep edge weights in the propagation matrix, where an edge of weight 0 vanishes, with a warning.
             Otherwise all edges count 1, also those of weight 0 that a sparse matrix stores, with a warning if the input
             has other weights. The link targets are 0 and 1 either way.
-        masks: named boolean vectors ``[n]``, such as a data set's public split ("train", "valid", "test").
+        masks: named boolean vectors ``[n]``, such as a public split, of these names: "train", "valid", "test".
         name: name of the graph in messages and files.
         nodes: names of the nodes: ``n`` different integers, or ``n`` different strings, of which none is empty. None:
             they have no names.
@@ -110,10 +113,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         arguments.dtype("dtype", dtype)
         arguments.text("name", name)
         weighted = arguments.flag("weighted", weighted)
-        if masks is not None and not isinstance(masks, Mapping):
-            raise TypeError(f"masks: got {arguments.shown(masks)}, want a mapping of names to boolean vectors")
-        for key in masks or ():
-            arguments.text("masks", key)
+        check_square("adjacency", adjacency)
         coo = to_coo(adjacency, "adjacency")
         if coo.shape[0] != coo.shape[1]:
             raise ValueError(f"adjacency: got shape {coo.shape[0]} x {coo.shape[1]}, want a square matrix")
@@ -126,12 +126,10 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         if features is None:
             features = scipy.sparse.identity(num_nodes, format="csr")
         feature_matrix = SparseMatrix.from_any(features, name="features", dtype=dtype)
-        if feature_matrix.shape[0] != num_nodes:
-            raise ValueError(
-                f"features: got {feature_matrix.shape[0]} rows, want one per node: adjacency has {num_nodes} nodes"
-            )
-        if feature_matrix.shape[1] == 0:
-            raise ValueError("features: got no columns, want at least one feature (None stands for the identity)")
+        check_features(feature_matrix.shape, num_nodes)
+        self.nodes = node_names(nodes, num_nodes)
+        for argument, value, axes in (("adjacency", adjacency, 2), ("features", features, 1), ("labels", labels, 1)):
+            check_index(argument, value, self.nodes, axes)
         device = feature_matrix.device
         self.name = name
         self._weights: torch.Tensor | None = None
@@ -143,11 +141,10 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
             self.adjacency = adjacency_of(*structure, dtype).to(device=device)
         self.features = feature_matrix
         self.labels, self.classes = class_labels(labels, num_nodes)
-        self.nodes = node_names(nodes, num_nodes)
         self.feature_names = names_of_features(feature_names, features, feature_matrix.shape[1])
         self.edge_times: torch.Tensor | None = None
         self.sides: np.ndarray | None = None
-        self.masks = {key: boolean_mask(key, mask, num_nodes) for key, mask in (masks or {}).items()}
+        self.masks = boolean_masks(masks, num_nodes)
 
     def __repr__(self) -> str:
         return (
@@ -169,6 +166,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         """Makes a graph from ``edge_index`` ``[2, E]``, integer node numbers from 0.
 
         An edge that is given several times, in one direction or in both, counts once, with the largest of its weights.
+        A list of edges of which only some are in both directions is that of a directed graph, and a warning says so.
 
         Args:
             num_nodes: None: the number of rows of the features, or without features the largest node number plus one.
@@ -190,7 +188,9 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         """
         merge = options.get("weighted", False) is not False
         adjacency = edges_to_coo(edge_index, num_nodes, edge_weight, features, merge=merge)
-        return cls(adjacency, features, labels, **options)
+        adjacency.one_is_enough = True
+        with named({"adjacency": "edge_index"}):
+            return cls(adjacency, features, labels, **options)
 
     @classmethod
     def from_pyg(
@@ -243,7 +243,8 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
             options["masks"] = pyg.masks_of_data(data, split)
         elif split is not None:
             raise ValueError(f"split: got {arguments.shown(split)}, want None where masks are given")
-        graph = cls(adjacency, features, labels, **options)
+        with named({"adjacency": "data"}):
+            graph = cls(adjacency, features, labels, **options)
         graph.unlabelled = missing if graph.labels is None else None
         return graph
 
@@ -287,7 +288,8 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
         if isinstance(labels, str):
             labels = networks.node_attribute(g, labels, "labels")
         options = {"nodes": networks.names_of_nodes(g), **options}
-        return cls(networks.adjacency_of_network(g, weight), features, labels, **options)
+        with named({"adjacency": "g"}):
+            return cls(networks.adjacency_of_network(g, weight), features, labels, **options)
 
     @property
     def num_nodes(self) -> int:
@@ -397,10 +399,8 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
     def with_features(self, features: Any, feature_names: Any = None) -> Graph:
         """The same nodes and edges with other features ``n x l``, and their names, as a new Graph takes them."""
         matrix = SparseMatrix.from_any(features, name="features", dtype=self.dtype).to(device=self.device)
-        if matrix.shape[0] != self.num_nodes:
-            raise ValueError(f"features: got {matrix.shape[0]} rows, want one per node: {self.num_nodes}")
-        if matrix.shape[1] == 0:
-            raise ValueError("features: got no columns, want at least one feature")
+        check_features(matrix.shape, self.num_nodes)
+        check_index("features", features, self.nodes)
         graph = self._copy()
         graph.features = matrix
         graph.feature_names = names_of_features(feature_names, features, matrix.shape[1])
@@ -444,7 +444,7 @@ class Graph(GraphFiles, Keeping, FromTable, Subgraph, Partitioned):
 
 def check_graph(value: Any) -> None:
     if not isinstance(value, Graph):
-        raise TypeError(f"graph: got {type(value).__name__}, want a seegera_fast.Graph")
+        raise TypeError(f"graph: got {type(value).__name__}, want a seegera_fast.Graph{maker(value)}")
     # What torch.compile traces can't ask the system about files.
     if not torch.compiler.is_compiling():
         value.require_unchanged()

@@ -13,6 +13,7 @@ from .graph import Graph
 from .graph_files import KIND, write_nodes
 from .support.array_folder import written_folder
 from .support.hints import shown_name
+from .support.naming import named
 from .support.progress import Steps, phase
 from .tables.join import parts_of_graph
 from .tables.on_disk import OnDisk
@@ -57,7 +58,7 @@ def import_tables(
         store = OnDisk(writer, scratch, memory, weighted=reading.weighted, dtype=torch.float32, show=show)
         watch = _watched(f"reading {shown_name(Path(edges).name)}" if show else "", show)
         parts = parts_of_graph(edges, features, labels, reading, build=store.build, keep=store.keep, watch=watch)
-        with phase("writing the nodes", show=show), parts.named_errors():
+        with phase("writing the nodes", show=show), named(parts.places):
             # Without its edges, which are in the folder.
             graph = Graph(
                 parts.adjacency,

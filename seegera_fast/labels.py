@@ -1,4 +1,4 @@
-"""Checks and converts the labels and the names of nodes: numbers, words, or rows of scores."""
+"""Checks and converts what each node has: a label (a number, a word, or a row of scores), a name, and features."""
 
 from __future__ import annotations
 
@@ -96,6 +96,14 @@ def names_digest(names: np.ndarray) -> str:
         # JSON tells apart integers and strings, and where a string ends.
         digest.update(json.dumps(names[begin : begin + _AT_ONCE].tolist()).encode())
     return digest.hexdigest()
+
+
+def check_features(shape: tuple[int, int], num_nodes: int) -> None:
+    """Refuses features without a row for each node, or without columns."""
+    if shape[0] != num_nodes:
+        raise ValueError(f"features: got {shape[0]} rows, want one per node: the graph has {num_nodes} nodes")
+    if shape[1] == 0:
+        raise ValueError("features: got no columns, want at least one feature (None stands for the identity)")
 
 
 def feature_names(names: Any, features: Any, num_features: int) -> np.ndarray | None:

@@ -71,7 +71,8 @@ class Partitioned:
             found = partition(self.adjacency, parts, method)
             check_partition(found, self.adjacency)
             self._partitions[parts, method] = found
-        return self._partitions[parts, method]
+        # A copy, which the caller may change.
+        return self._partitions[parts, method].clone()
 
     @kept
     def _partitions(self) -> dict[tuple[int, str], torch.Tensor]:

@@ -19,6 +19,7 @@ from .nn import Decoded
 from .ops.feature_likelihood import LIKELIHOODS
 from .scores import entries, largest_entries, pair_products
 from .seeds import Site, derive_seed
+from .sides import AUTO, two_sides
 from .support import arguments
 from .support.progress import phase
 
@@ -239,7 +240,7 @@ class Prediction:
         *,
         per_node: bool = True,
         known: Graph | None = None,
-        sides: torch.Tensor | None = None,
+        sides: torch.Tensor | str | None = None,
         calibrated: bool = False,
     ) -> Links:
         """The most probable links that are not there yet, see :func:`seegera_fast.ops.top_links`.
@@ -254,8 +255,9 @@ class Prediction:
                 the k most probable links of the whole graph, ``i < j``.
             known: a graph with all links that are there; None: ``graph``. After ``link_prediction`` the model's own
                 graph lacks the links that were held out.
-            sides: integers ``[n]``: only links between nodes with different numbers, for bipartite graphs; none of
-                nodes with a negative number.
+            sides: for bipartite graphs, integers or booleans ``[n]``: only links between nodes with different ones;
+                none of nodes with a negative number. "auto": the two sides of ``graph``, which its edges tell, as in
+                :func:`seegera_fast.tasks.split_links`.
             calibrated: see :meth:`link_scores`.
 
         Returns:
@@ -264,7 +266,7 @@ class Prediction:
 
         Raises:
             TypeError, ValueError: an argument of a wrong kind, size or range, or ``k`` is above the number of other
-                nodes, or of pairs.
+                nodes, or of pairs; or "auto" and a graph that is not bipartite.
 
         Example:
             >>> import seegera_fast as sf
@@ -286,8 +288,11 @@ class Prediction:
             nodes = arguments.integers("nodes", nodes, graph.device, n)
             if nodes.ndim != 1:
                 raise ValueError(f"nodes: got shape {tuple(nodes.shape)}, want [m]")
+        if isinstance(sides, str):
+            arguments.choice("sides", sides, (AUTO,))
+            sides = torch.from_numpy(two_sides(graph))
         if sides is not None:
-            sides = arguments.integers("sides", sides, graph.device)
+            sides = arguments.integers("sides", sides, graph.device, marks=True)
         probability = self._probability(calibrated)
         with torch.no_grad():
             embedding = self.embed(graph, seed)

@@ -115,14 +115,9 @@ def without_pairs(data: Any, least: int) -> Any:
 
 def adjacency_of_data(data: Any, weighted: bool) -> scipy.sparse.coo_matrix:
     """The edges with their weights, from edge_index, adj_t or adj."""
-    name = next((name for name in EDGES if _value(data, name) is not None), None)
-    if name is None:
-        raise ValueError(f"data: has neither edge_index nor adj_t, {WANTED} with edges")
+    name, is_matrix = _place_of_edges(data)
     value = _value(data, name)
-    sparse = scipy.sparse.issparse(value) or _is_sparse_tensor(value)
-    if isinstance(value, torch.Tensor):
-        sparse = value.layout != torch.strided
-    if name != "edge_index" or sparse:
+    if is_matrix:
         coo = to_coo(_matrix(value, name), f"data.{name}")
         if coo.shape[0] != coo.shape[1]:
             raise ValueError(f"data.{name}: got shape {coo.shape[0]} x {coo.shape[1]}, want a square matrix")
@@ -130,6 +125,27 @@ def adjacency_of_data(data: Any, weighted: bool) -> scipy.sparse.coo_matrix:
     edge_index = arguments.array("edge_index", value)
     weights = _weights(data, edge_index.shape[-1] if edge_index.ndim else 0, weighted)
     return edges_to_coo(edge_index, _num_nodes(data, value), weights, merge=weighted)
+
+
+def has_weights(data: Any) -> bool:
+    """Whether the edges have weights. A matrix has values, but one of torch_sparse may have none."""
+    name, is_matrix = _place_of_edges(data)
+    if not is_matrix:
+        return any(_value(data, attribute) is not None for attribute in ("edge_weight", "edge_attr"))
+    matrix = _value(data, name)
+    return not _is_sparse_tensor(matrix) or matrix.csr()[2] is not None
+
+
+def _place_of_edges(data: Any) -> tuple[str, bool]:
+    """The name of the attribute that has the edges, and whether it is a matrix."""
+    name = next((name for name in EDGES if _value(data, name) is not None), None)
+    if name is None:
+        raise ValueError(f"data: has neither edge_index nor adj_t, {WANTED} with edges")
+    value = _value(data, name)
+    sparse = scipy.sparse.issparse(value) or _is_sparse_tensor(value)
+    if isinstance(value, torch.Tensor):
+        sparse = value.layout != torch.strided
+    return name, name != "edge_index" or sparse
 
 
 def _is_sparse_tensor(value: Any) -> bool:

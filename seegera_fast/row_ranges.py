@@ -32,7 +32,8 @@ class PropagationRows:
             self._scale[rows.start : rows.stop] = row_sums(looped.rowptr, looped.values).rsqrt()
 
     def __getitem__(self, rows: range) -> SparseMatrix:
-        """Rows of ``D^-1/2 (A + I) D^-1/2``, with the bits of those of ``graph.propagation``."""
+        """Rows of ``D^-1/2 (A + I) D^-1/2``. On a CPU they have the bits of those of ``graph.propagation``; a GPU may
+        add the weights of a row in another order."""
         looped = self._looped(rows)
         scale = self._scale[looped.row + rows.start] * self._scale[looped.col]
         return SparseMatrix(looped.rowptr, looped.col, looped.values * scale, looped.shape)

@@ -7,13 +7,24 @@ need neither rejection nor a dense matrix.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+
+# What makes a matrix that is known to be symmetric without a diagonal.
+UNDIRECTED = "Graph(matrix).adjacency or SparseMatrix.from_edge_index(edge_index)"
 
 
 def share(rate: float, count: int) -> int:
     """``floor(rate * count)`` for the decimal number ``rate``: 29 for 0.29 of 100, though the float product is less."""
     whole = int(rate * count)
     return whole + (count > 0 and (whole + 1) / count == rate)
+
+
+def require_undirected(name: str, matrix: Any) -> None:
+    """Refuses a SparseMatrix that is not known to be the adjacency of an undirected graph."""
+    if not (matrix.symmetric and matrix.hollow):
+        raise ValueError(f"{name}: is not known to be symmetric without a diagonal, want {UNDIRECTED}")
 
 
 class NonEdges:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from .autocast import without_autocast
 from .nn import Decoded
 from .sparse_matrix import SparseMatrix
 from .support.pieces import pieces
@@ -26,6 +27,7 @@ def entries(decoded: Decoded, rows: torch.Tensor, cols: torch.Tensor) -> torch.T
     return torch.cat(entries) if entries else hidden.new_zeros(0, hidden.shape[1])
 
 
+@without_autocast
 def largest_entries(
     decoded: Decoded,
     mean: Callable[[torch.Tensor], torch.Tensor],

@@ -13,7 +13,7 @@ from .compressed import chosen, holds, inverse, row_sums, rows_of, transposed, u
 from .convert import check_fits, edges_to_coo
 from .edge_keys import symmetric_pattern
 from .entries import ascends, checked_structure, to_csr
-from .sampling import NonEdges
+from .sampling import NonEdges, require_undirected
 from .support.arguments import FLOATING, choice, constant, flag, shown, text, vector, whole
 from .support.arguments import device as checked_device
 from .support.arguments import dtype as checked_dtype
@@ -57,9 +57,7 @@ class SparseMatrix(Keeping):
         if not isinstance(shape, (tuple, list)) or len(shape) != 2:
             raise TypeError(f"shape: got {shown(shape)}, want two ints")
         # The kernels read these three tensors as contiguous memory.
-        self.rowptr = rowptr.contiguous()
-        self.col = col.contiguous()
-        self.values = values.contiguous()
+        self.rowptr, self.col, self.values = (part.contiguous() for part in (rowptr, col, values))
         self.shape = (whole("shape", shape[0]), whole("shape", shape[1]))
         self._check_sizes()
         self.symmetric = flag("symmetric", symmetric)
@@ -207,12 +205,14 @@ class SparseMatrix(Keeping):
 
     @kept
     def non_edges(self) -> NonEdges:
-        """The pairs ``i < k`` without an entry, for a symmetric matrix without a diagonal."""
+        """The pairs ``i < k`` without an entry, for a matrix that is known to be symmetric without a diagonal."""
+        require_undirected("matrix", self)
         return NonEdges(self.above, self.shape[0])
 
     @property
     def non_edge_count(self) -> int:
         """The number of :attr:`non_edges`, computed without them."""
+        require_undirected("matrix", self)
         return self.shape[0] * (self.shape[0] - 1) // 2 - self.nnz // 2
 
     @kept
@@ -422,7 +422,7 @@ class SparseMatrix(Keeping):
         """
         checked_dtype("dtype", dtype)
         device = edge_index.device if isinstance(edge_index, torch.Tensor) else None
-        # No warning for a list of edges in one direction, unlike in Graph: the result is the same as for both.
+        # No warning of edges in one direction: the result is the same as for both.
         coo = edges_to_coo(edge_index, num_nodes, merge=False)
         return adjacency_of(*symmetric_pattern(coo.row, coo.col, coo.shape[0])[:2], dtype).to(device=device)
 

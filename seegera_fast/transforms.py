@@ -8,10 +8,16 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+# What torch dispatches to the transforms by.
+TRANSFORMS = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+
 
 def active() -> bool:
     """Whether the caller is inside of torch.func.grad, torch.vmap, torch.func.jvp or their like."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    if torch._C._are_functorch_transforms_active():
+        # Where they are switched off for a while, as by ``lasting``, tensors are plain ones.
+        return not torch._C._dispatch_tls_is_dispatch_key_excluded(TRANSFORMS)
+    return forward_ad._current_level >= 0
 
 
 def wants_gradient(tensor: torch.Tensor | None) -> bool:

@@ -236,9 +236,11 @@ def tensor_refusals(name: str) -> list[Refusal]:
     ]
 
 
-def sparse_refusals(name: str) -> list[Refusal]:
-    """Refusals of what is not a SparseMatrix."""
-    message = r"{}: got {}, want a SparseMatrix \(SparseMatrix.from_any makes one\)"
+def sparse_refusals(name: str, *, undirected: bool = False) -> list[Refusal]:
+    """Refusals of what is not a SparseMatrix, or not one that is known to be symmetric."""
+    message = r"{}: got {}, want a SparseMatrix" + (
+        r": Graph\(matrix\).adjacency or .*" if undirected else r" \(SparseMatrix.from_any makes one\)"
+    )
     return [
         refuse(f"{name} dense", TypeError, message.format(name, "Tensor"), **{name: lambda m: m.to_dense()}),
         refuse(f"{name} of SciPy", TypeError, message.format(name, "csr_matrix"), **{name: lambda m: m.to_scipy()}),

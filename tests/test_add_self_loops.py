@@ -87,17 +87,17 @@ def test_the_kernel_refuses_what_is_not_symmetric(col, message):
 
 
 REFUSALS = [
-    *sparse_refusals("adjacency"),
+    *sparse_refusals("adjacency", undirected=True),
     refuse(
         "not symmetric",
         ValueError,
-        "adjacency: is not known to be symmetric without a diagonal, want graph.adjacency",
+        r"adjacency: is not known to be symmetric without a diagonal, want Graph\(matrix\).*",
         adjacency=lambda matrix: matrix.with_values(matrix.values),
     ),
     refuse(
         "with a diagonal",
         ValueError,
-        "adjacency: is not known to be symmetric without a diagonal, want graph.adjacency",
+        r"adjacency: is not known to be symmetric without a diagonal, want Graph\(matrix\).*",
         adjacency=lambda _: cases.graph("random").propagation,
     ),
 ]

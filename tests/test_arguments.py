@@ -190,7 +190,7 @@ def test_several_arguments_of_any_kinds(name, data, folder):
         ("Graph.to", {"device": "gpu"}, ValueError, "device: got 'gpu', want a device of this machine"),
         ("SeeGera.save", {"path": "a\0b"}, ValueError, r"path: got 'a\\x00b', want a path without NUL"),
         ("use_backend", {"backend": ["cpu"]}, TypeError, "backend: got list, want one of 'cpu'"),
-        ("training.TrainingConfig", {"epochs": 10**5000}, ValueError, "epochs: got an int of 16610 bits"),
+        ("TrainingConfig", {"epochs": 10**5000}, ValueError, "epochs: got an int of 16610 bits"),
         ("tasks.node_classification", {"public": torch.ones(2)}, TypeError, "public: got Tensor, want True or False"),
         ("tasks.link_prediction", {"progress": "no"}, TypeError, "progress: got 'no', want True or False"),
         ("reference.gcn", {"activation": "gelu"}, ValueError, "activation: got 'gelu', want one of"),
@@ -226,7 +226,7 @@ def test_a_configuration_keeps_plain_numbers():
         bool,
     ]
     assert config == sf.SeeGeraConfig(embedding_dim=8, dropout=0.5, noisy_variance=True)
-    training = sf.training.TrainingConfig(epochs=np.int32(3), learning_rate=np.float64(0.5))
+    training = sf.TrainingConfig(epochs=np.int32(3), learning_rate=np.float64(0.5))
     assert type(training.epochs) is int
     assert type(training.learning_rate) is float
 

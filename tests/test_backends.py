@@ -196,6 +196,26 @@ def test_a_cpu_library_that_is_missing_warns_once(table, lose):
         assert choice("on the cpu", CPU) == "reference"
 
 
+def test_an_unknown_word_of_a_variable_is_said_at_the_import():
+    environment = {**os.environ, "SEEGERA_ISA": "avx-512", "SEEGERA_BFLOAT16": "None"}
+    command = [sys.executable, "-c", "import seegera_fast"]
+    said = subprocess.run(command, check=True, env=environment, cwd=ROOT, capture_output=True, text=True).stderr
+    assert said.count("SEEGERA_ISA: got 'avx-512', want one of base, avx2, avx512, or no such variable") == 1
+    assert said.count("SEEGERA_BFLOAT16: got 'None', want one of none, kernel, mkl, or no such variable") == 1
+
+
+def test_the_words_of_the_cpu_library_are_known(monkeypatch):
+    source = "".join(path.read_text() for path in (ROOT / "kernels/cpu/common").glob("*.cpp"))
+    for variable, words in backends.WORDS.items():
+        assert f'getenv("{variable}")' in source
+        for word in ("", *words):
+            assert f'"{word}"' in source or word == ""
+            monkeypatch.setenv(variable, word)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                backends._warn_of_unknown_words()
+
+
 def test_a_missing_library_leaves_the_results_as_they_are(monkeypatch, product, calls):
     monkeypatch.setattr(backends.CPU, "missing", "the cpu library was not built")
     monkeypatch.setattr(backends, "_warned", False)

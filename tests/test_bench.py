@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -82,6 +83,18 @@ def test_the_contenders_of_a_step_are_the_same_model(bench, likelihood, layers):
     graph = steps.random_graph(40, degree=4, features=20)
     fields = {"embedding_dim": 6, "hidden_dim": 5, "num_importance_samples": 2, "likelihood": likelihood}
     steps.check_same_numbers(graph, sf.SeeGeraConfig(encoder_layers=layers, decoder_layers=layers, **fields))
+
+
+def test_a_dense_feature_matrix_is_counted_once_in_each_product_of_a_step(bench):
+    """The features of Computers have few zeros, and are multiplied as dense matrices are."""
+    floors = bench("floors")
+    size = SimpleNamespace(num_nodes=50, num_features=30, num_edges=80, features=SimpleNamespace(nnz=1500))
+    config = sf.SeeGeraConfig(embedding_dim=6, hidden_dim=5, dropout=0.0, encoder_layers=2)
+    draws, samples = config.num_importance_samples + config.num_mixture_samples, config.num_importance_samples
+    found = floors.step(size, config)
+    # Two operations for each entry and column, and as many for the gradient.
+    assert found["encoder, first layer"].operations == 4 * 1500 * 2 * 5
+    assert found["feature averages"].operations == 4 * 1500 * (draws + 1 + samples) * 6
 
 
 def test_the_report_lists_its_sections_and_refuses_words_that_name_none(bench, capsys, monkeypatch, tmp_path):

@@ -91,6 +91,18 @@ def test_classifier_is_a_logistic_regression(dropout):
     assert fit.valid_accuracy is None
 
 
+def test_classifier_is_float32_in_autocast_and_trains_without_gradients():
+    labels, split = planted().labels, split_nodes(planted(), 0.5, 0.2)
+    embedding = cases.normal(90, 4).float()
+    config = ClassifierConfig(epochs=5)
+    expected = fit_classifier(embedding, labels, split, config, seed=4)
+    for context in (torch.autocast("cpu", torch.bfloat16), torch.no_grad()):
+        with context:
+            found = fit_classifier(embedding, labels, split, config, seed=4)
+        assert_same_bits(found.weight, expected.weight)
+        assert found[2:] == expected[2:]
+
+
 def test_classifier_is_scored_at_its_best_epoch_by_validation():
     split = split_nodes(planted(), 0.5, 0.2)
     labels = planted().labels

@@ -8,7 +8,7 @@ import io
 
 import pytest
 import torch
-from small_steps import assert_all_same, gradients, model
+from small_steps import assert_all_same, gradients, graph, model
 from tolerances import assert_same_bits
 from torch.nn.utils import prune
 
@@ -50,6 +50,27 @@ def test_compile_after_a_move():
     torch.compiler.reset()
     loss = torch.compile(made, fullgraph=True, backend="eager")(seed=torch.tensor([5])).loss
     assert_same_bits(loss.detach(), made(seed=5).loss.detach())
+
+
+@pytest.mark.parametrize(
+    ("fields", "sizes"),
+    [
+        ({"structure_masking_rate": 0.0, "feature_masking_rate": 0.0, "negatives": 40}, (30, 40, 50)),
+        ({"feature_masking_rate": 0.0, "negatives": 40}, (30, 40)),
+    ],
+    ids=["plain", "masked"],
+)
+def test_compile_of_batches(fields, sizes):
+    """`torch.compile(model)` on graphs of other sizes: compiles twice; with masking or `negatives="edges"` for each"""
+    made = model(prepare=False, **fields)
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(made, backend="eager", fullgraph=True)
+    for nodes in sizes:
+        part = graph(nodes=nodes)
+        want = made(part, seed=5).loss.detach()
+        assert_same_bits(compiled(part, seed=torch.tensor([5])).loss.detach(), want)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
 
 
 @pytest.mark.parametrize(("seeds", "most"), [([*range(3, 10), -(2**63)], 2), ([None] * 8, 1)], ids=["int", "None"])

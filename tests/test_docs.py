@@ -198,6 +198,16 @@ for value, gradient in (call() for call in calls.values()):
     assert all(line.endswith(" (1797, 8)") for line in lines)
 
 
+def test_every_environment_variable_is_in_a_table():
+    table = (ROOT / "docs" / "installing.md").read_text().partition("## Environment variables")[2]
+    sources = [ROOT / "setup.py", ROOT / "tools" / "install_torch.py", *PACKAGE.rglob("*.py")]
+    sources += (ROOT / "kernels").rglob("*.cpp")
+    read = re.compile(r'''(?:environ\.get\(|environ\[|getenv\(|switch\(|ROOT_VARIABLE = )"(\w+)"''')
+    found = {name for source in sources for name in read.findall(source.read_text())}
+    assert {"SEEGERA_DATA", "SEEGERA_ISA", "SEEGERA_NATIVE", "CXX", "TERM"} <= found
+    assert [name for name in sorted(found) if f"`{name}`" not in table] == []
+
+
 def test_the_tables_of_habits_are_those_of_the_tests():
     path = ROOT / "tools" / "habits.py"
     spec = importlib.util.spec_from_file_location("habits", path)

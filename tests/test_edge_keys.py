@@ -27,10 +27,10 @@ def test_the_pattern_is_that_of_scipy(data, nodes):
     dense[row, col] = True
     np.fill_diagonal(dense, False)
     wanted = scipy.sparse.csr_matrix(dense | dense.T)
-    rowptr, found, both = edge_keys.symmetric_pattern(row, col, nodes)
+    rowptr, found, stored = edge_keys.symmetric_pattern(row, col, nodes)
     assert rowptr.tolist() == wanted.indptr.tolist()
     assert found.tolist() == wanted.indices.tolist()
-    assert both == np.array_equal(dense, dense.T)
+    assert stored == dense.sum()
     assert rowptr.dtype == found.dtype == np.int64
 
 
@@ -45,7 +45,11 @@ def test_a_list_of_edges_makes_the_graph_of_its_matrix(data, nodes, weighted):
     with warnings.catch_warnings(record=True) as two:
         warnings.simplefilter("always")
         found = sf.Graph.from_edge_index(edges.T, num_nodes=nodes, weighted=weighted)
-    assert [str(each.message) for each in one] == [str(each.message) for each in two]
+    # A list may have one direction of each edge.
+    apart = edges[edges[:, 0] != edges[:, 1]]
+    one_each = not adjacency[tuple(apart.T[::-1])].any()
+    messages = [] if one_each else [str(each.message).replace("adjacency: ", "edge_index: ") for each in one]
+    assert [str(each.message) for each in two] == messages
     for part in ("rowptr", "col", "values"):
         assert torch.equal(getattr(found.adjacency, part), getattr(wanted.adjacency, part))
     assert torch.equal(found.propagation.values, wanted.propagation.values)

@@ -1,10 +1,12 @@
 """SeeGera as an estimator of scikit-learn."""
 
 import cases
+import networkx
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
+import torch_geometric.data
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -31,7 +33,7 @@ def estimator(**options):
     return sf.SeeGeraEstimator(**{**SMALL, "fields": {"likelihood": "mse"}, **options})
 
 
-@pytest.mark.filterwarnings("ignore:adjacency")
+@pytest.mark.filterwarnings("ignore:X")
 def test_checks_of_scikit_learn():
     found = check_estimator(
         estimator(valid=0),
@@ -50,7 +52,7 @@ def test_checks_of_scikit_learn():
 
 def test_the_embedding_is_that_of_the_task(data):
     adjacency, features, _ = data
-    fitted = estimator().fit(adjacency, features)
+    fitted = estimator().fit(adjacency, features=features)
     graph = sf.Graph(adjacency, features)
     result = sf.tasks.link_prediction(
         graph,
@@ -83,31 +85,42 @@ def test_forms_of_a_graph(data, form):
         "frame": adjacency.toarray().tolist(),
     }
     given = {} if form == "graph" else {"features": features.toarray() if form == "frame" else features}
-    wanted = estimator().fit(adjacency, features).embedding_
+    wanted = estimator().fit(adjacency, features=features).embedding_
     assert np.array_equal(estimator().fit_transform(forms[form], **given), wanted)
 
 
-def test_the_second_argument_is_features_or_labels(data):
-    adjacency, features, labels = data
-    with_features = estimator().fit(adjacency, features)
-    assert with_features.graph_.num_features == features.shape[1]
-    assert np.array_equal(with_features.embedding_, estimator().fit(adjacency, features=features).embedding_)
-    assert estimator().fit(adjacency, labels).graph_.num_features == 200
-    assert np.array_equal(estimator().fit_transform(adjacency, labels, features=features), with_features.embedding_)
-
-
 def test_labels_are_no_features(data):
+    """A vector is left alone, and so is a matrix where the features are given; else it might be meant as these."""
     adjacency, features, labels = data
-    for y, x in ((np.eye(3)[labels], sf.Graph(adjacency, features)), (labels[:, None], adjacency)):
-        with pytest.raises(ValueError, match="y: got a matrix, want a vector"):
-            estimator().fit(x, y)
+    several = np.eye(3)[labels]
+    want = estimator().fit_transform(adjacency, features=features)
+    assert estimator().fit(adjacency, labels).graph_.num_features == 200
+    for y in (labels, several):
+        assert np.array_equal(estimator().fit_transform(adjacency, y, features=features), want)
+    for x in (adjacency, sf.Graph(adjacency, features)):
+        for y in (several, labels[:, None], features):
+            with pytest.raises(
+                ValueError, match=r"y: got a matrix, want a vector, .* or features= if these are the feat"
+            ):
+                make_pipeline(estimator(), LogisticRegression()).fit(x, y)
+
+
+def test_graphs_of_other_libraries():
+    """What makes a Graph of them is named, not scikit-learn's advice to reshape them."""
+    data = torch_geometric.data.Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    for given, wanted in (
+        (networkx.karate_club_graph(), "Graph, want a matrix or a Graph; Graph.from_networkx takes those of networkx"),
+        (data, "Data, want a matrix or a Graph; Graph.from_pyg takes those of torch_geometric"),
+    ):
+        with pytest.raises(TypeError, match=f"^X: got {wanted}$"):
+            estimator().fit(given)
 
 
 def test_normalising_by_fields_is_normalising(data):
     adjacency, features, _ = data
     fields = {"likelihood": "mse", "normalize_features": True}
-    found = estimator(fields=fields).fit_transform(adjacency, features)
-    assert np.array_equal(found, estimator(normalize_features=True).fit_transform(adjacency, features))
+    found = estimator(fields=fields).fit_transform(adjacency, features=features)
+    assert np.array_equal(found, estimator(normalize_features=True).fit_transform(adjacency, features=features))
 
 
 def test_a_pipeline_and_a_search(data):
@@ -119,7 +132,7 @@ def test_a_pipeline_and_a_search(data):
     search = GridSearchCV(estimator(), {"embedding_dim": [2, 4], "variant": ["v1", "v3"]}, cv=[(every, every)])
     search.fit(sf.Graph(adjacency, features).adjacency.to_scipy(), features=features)
     assert set(search.best_params_) == {"embedding_dim", "variant"}
-    best = clone(estimator()).set_params(**search.best_params_).fit(adjacency, features)
+    best = clone(estimator()).set_params(**search.best_params_).fit(adjacency, features=features)
     assert search.best_score_ == pytest.approx(best.score(adjacency))
     whole = GridSearchCV(make_pipeline(estimator(), LogisticRegression()), {"seegeraestimator__dropout": [0.0, 0.5]})
     whole.set_params(cv=[(every, every)]).fit(adjacency, labels, seegeraestimator__features=features)
@@ -128,32 +141,34 @@ def test_a_pipeline_and_a_search(data):
 
 def test_the_score_is_of_links_that_training_has_not_seen(data):
     adjacency, features, _ = data
-    fitted = estimator().fit(adjacency, features)
+    fitted = estimator().fit(adjacency, features=features)
     assert 0 <= fitted.score(adjacency) <= 1
     with pytest.raises(ValueError, match="X: has 0 links that training has not seen"):
-        estimator(valid=0).fit(adjacency, features).score(adjacency)
+        estimator(valid=0).fit(adjacency, features=features).score(adjacency)
     with pytest.raises(ValueError, match="X: got 3 nodes, want 200"):
         fitted.score(sf.Graph(np.eye(3)))
 
 
 def test_features_are_normalised_wherever_they_are_read(data):
     adjacency, features, _ = data
-    fitted = estimator(normalize_features=True).fit(adjacency, features)
+    fitted = estimator(normalize_features=True).fit(adjacency, features=features)
     assert np.array_equal(fitted.transform(adjacency), fitted.embedding_)
-    assert not np.array_equal(estimator().fit_transform(adjacency, features), fitted.embedding_)
+    assert not np.array_equal(estimator().fit_transform(adjacency, features=features), fitted.embedding_)
 
 
 def test_data_frames(data):
     pandas = pytest.importorskip("pandas")
     adjacency, features, _ = data
     table = pandas.DataFrame(np.asarray(sf.Graph(adjacency, features).features.to_dense())).add_prefix("f")
-    want = estimator().fit(adjacency, features)
+    want = estimator().fit(adjacency, features=features)
     square = pandas.DataFrame(sf.Graph(adjacency).adjacency.to_scipy().toarray())
     fitted = estimator().fit(square, features=table)
     assert np.array_equal(fitted.embedding_, want.embedding_)
     assert np.array_equal(fitted.transform(square, table), want.transform(adjacency, features))
     with pytest.raises(ValueError, match="graph: feature 0 is 'f1', want 'f0'"):
         fitted.transform(square, table[["f1", "f0", *table.columns[2:]]])
+    with pytest.raises(ValueError, match=r"^X: got rows and columns with the same labels in .* X\.loc\[X\.columns\]"):
+        estimator().fit(square[[1, 0, *square.columns[2:]]])
 
 
 def test_names_of_columns(data):
@@ -191,7 +206,10 @@ def test_metadata_routing(data):
         asking = estimator().set_fit_request(features=True).set_transform_request(features=True)
         pipeline = make_pipeline(asking, LogisticRegression()).fit(adjacency, labels, features=features)
         assert pipeline.predict(adjacency, features=features).shape == (200,)
-    assert np.array_equal(pipeline[0].embedding_, estimator().fit(adjacency, features).embedding_)
+        every = np.arange(200)
+        search = GridSearchCV(asking.set_score_request(features=True), {"embedding_dim": [2, 4]}, cv=[(every, every)])
+        assert 0 <= search.fit(adjacency, features=features).best_score_ <= 1
+    assert np.array_equal(pipeline[0].embedding_, estimator().fit(adjacency, features=features).embedding_)
 
 
 def test_what_parameters_may_be(data):

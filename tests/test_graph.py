@@ -211,7 +211,7 @@ def test_with_features():
     assert other.adjacency is graph.adjacency
     assert other.labels is graph.labels
     assert graph.num_features == 4
-    with pytest.raises(ValueError, match=r"^features: got 3 rows, want one per node: 4"):
+    with pytest.raises(ValueError, match=r"^features: got 3 rows, want one per node: the graph has 4"):
         graph.with_features(np.ones((3, 2)))
     with pytest.raises(ValueError, match=r"^features: got no columns, want at least one"):
         graph.with_features(np.ones((4, 0)))
@@ -300,7 +300,7 @@ def test_graph_to_a_gpu_and_back():
         ((None,), TypeError, r"adjacency: got NoneType, want .*"),
         ((np.eye(2).astype(complex),), TypeError, r"adjacency: got values of type complex128, want real numbers"),
         ((np.eye(2).astype(object),), TypeError, r"adjacency: got values of type object, want real numbers"),
-        ((np.eye(2), np.ones((3, 2))), ValueError, r"features: got 3 rows, want one per node: adjacency has 2 nodes"),
+        ((np.eye(2), np.ones((3, 2))), ValueError, r"features: got 3 rows, want one per node: the graph has 2 nodes"),
         ((np.eye(2), np.ones(2)), ValueError, r"features: got 1 dimensions \(shape \(2,\)\), want 2"),
         ((np.eye(2), np.ones((2, 0))), ValueError, r"features: got no columns, want at least one feature .*"),
         ((np.eye(2), [[np.nan], [1]]), ValueError, r"features: got 1 values that are NaN or infinite .*"),

@@ -203,9 +203,9 @@ def test_edge_weights_of_an_edge_index():
         (
             {"edge_index": [[0, 1], [1, 0]], "features": np.ones((3, 2)), "num_nodes": 2},
             ValueError,
-            r"features: got 3 rows, want one per node: adjacency has 2 nodes",
+            r"features: got 3 rows, want one per node: the graph has 2 nodes",
         ),
-        ({"edge_index": [[], []]}, ValueError, r"adjacency: got a graph without nodes, want at least one"),
+        ({"edge_index": [[], []]}, ValueError, r"edge_index: got a graph without nodes, want at least one"),
         (
             {"edge_index": [[0, 1], [1, 0]], "edge_weight": [1.0]},
             ValueError,
@@ -240,6 +240,27 @@ def test_a_wrong_edge_index(arguments, error, message):
         Graph.from_edge_index(**arguments)
     assert type(caught.value) is error
     caught.match(f"^{message}$")
+
+
+def test_a_list_of_edges_may_have_one_direction_of_each(recwarn):
+    for weighted in (False, True):
+        graph = Graph.from_edge_index([[0, 2, 1], [1, 1, 1]], weighted=weighted)
+        assert graph.edges().tolist() == [[0, 1], [1, 2]]
+    weights = Graph.from_edge_index([[0, 2], [1, 1]], edge_weight=[2, 3], weighted=True).weights
+    assert weights.tolist() == [2, 2, 3, 3]
+    assert not recwarn
+    for weighted in (False, True):
+        with pytest.warns(UserWarning, match="^edge_index: got a directed graph"):
+            Graph.from_edge_index([[0, 1, 1], [1, 0, 2]], weighted=weighted)
+
+
+def test_warnings_name_the_argument():
+    with pytest.warns(UserWarning, match="^edge_index: got edge weights other than 1"):
+        Graph.from_edge_index([[0], [1]], edge_weight=[2])
+    with pytest.warns(UserWarning, match="^edge_index: got edges of weight 0 "):
+        Graph.from_edge_index([[0], [1]], edge_weight=[0], weighted=True)
+    with pytest.warns(UserWarning, match="^edges: got edge weights other than 1"):
+        Graph.from_table({"from": ["a"], "to": ["b"], "weight": [2]})
 
 
 def test_a_pyg_data_set(quiet):
@@ -281,7 +302,7 @@ def test_pyg_weights_and_tables_of_masks():
     graph = Graph.from_pyg(data, weighted=True, split=9)
     assert graph.propagation.to_dense().tolist() == torch.tensor([[0.25, 0.75], [0.75, 0.25]]).tolist()
     assert graph.masks["train"].tolist() == [True, True]
-    with pytest.warns(UserWarning, match="weighted=True keeps them"):
+    with pytest.warns(UserWarning, match="^data: got edge weights .* weighted=True keeps them"):
         Graph.from_pyg(data)
 
 
@@ -312,11 +333,11 @@ def test_networkx_attributes():
 
 def test_networkx_kinds():
     directed = networkx.DiGraph([(0, 1), (1, 2)])
-    with pytest.warns(UserWarning, match="got a directed graph"):
+    with pytest.warns(UserWarning, match="^g: got a directed graph"):
         assert Graph.from_networkx(directed).num_edges == 2
     weighted = networkx.Graph()
     weighted.add_edge(0, 1, weight=4.0)
-    with pytest.warns(UserWarning, match="weighted=True keeps them"):
+    with pytest.warns(UserWarning, match="^g: got edge weights .* weighted=True keeps them"):
         assert Graph.from_networkx(weighted).num_edges == 1
     assert Graph.from_networkx(weighted, weighted=True).propagation.to_dense()[0, 1] > 0.7
     with pytest.raises(ValueError, match=r"^g: got a graph without nodes"):

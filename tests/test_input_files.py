@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from command import NODES, refused, two_groups
+from command import NODES, SMALL, refused, two_groups
 
 import seegera_fast as sf
 
@@ -49,6 +49,19 @@ def test_weights_of_an_edge_list(tmp_path):
     assert np.allclose(weighted.propagation.to_dense().numpy(), dense * scale[:, None] * scale[None, :])
     assert not torch.equal(plain.propagation.to_dense(), weighted.propagation.to_dense())
     assert torch.equal(plain.adjacency.to_dense(), weighted.adjacency.to_dense())
+
+
+def test_the_command_names_its_options_for_arguments(run, tmp_path):
+    (tmp_path / "e.txt").write_text("0 1 2\n1 2 0.5\n2 3 1\n")
+    (tmp_path / "f.csv").write_text("x,y\n3,7\n1,8\n0,9\n2,0\n")
+    argv = ["train", "--edges", tmp_path / "e.txt", "--features", tmp_path / "f.csv", "--task", "embed", "--epochs", 1]
+    status, _, err = run(*argv, "--out", tmp_path / "out", "--quiet", *SMALL)
+    assert status == 0
+    for part in (
+        "e.txt: got edge weights other than 1, which are ignored; --weighted keeps them\n",
+        "the names of the nodes; --node says which one that is, --no-names that there is none\n",
+    ):
+        assert part in err
 
 
 @pytest.mark.parametrize("more", ["", "2 3 7\n"])
@@ -102,7 +115,7 @@ def test_names_that_look_like_numbers_are_no_numbers(run, tmp_path, node):
         run("train", "--edges", tmp_path / "e.txt", "--no-names", "--out", tmp_path / "out"),
         "e.txt, line 3",
         f"node {node} in a file of 3 edges",
-        "names=True",
+        "--names, or features",
     )
     assert sf.Graph.from_table(tmp_path / "e.txt").nodes.tolist() == [0, 1, 2, 3, node]
 

@@ -4,6 +4,7 @@ import copy
 import pickle
 import warnings
 
+import networkx
 import numpy as np
 import pytest
 import torch
@@ -131,6 +132,34 @@ def test_names_of_nodes(nodes):
         assert each.nodes.dtype == (object if isinstance(nodes[0], str) else np.int64)
         assert each.classes == ("a", "b", "c")
     assert Graph(TRIANGLE).nodes is None
+
+
+def test_an_index_in_another_order_is_refused():
+    """Rows are taken by their place. An index of other labels, or the one that pandas gives, says nothing of it."""
+    pandas = pytest.importorskip("pandas")
+    nodes = [2, 0, 1, 3]
+    square = pandas.DataFrame(TRIANGLE, nodes, nodes)
+    features = pandas.DataFrame({"age": [1.0, 2.0, 3.0, 4.0]}, index=[0, 1, 2, 3][::-1])
+    labels = pandas.Series([0, 1, 2, 3], index=features.index)
+    graph = Graph(square, features.loc[nodes], labels.loc[nodes], nodes=nodes)
+    assert graph.labels.tolist() == [1, 3, 2, 0]
+    assert torch.equal(graph.with_features(features.loc[nodes]).features.to_dense(), graph.features.to_dense())
+    for other in (features.reset_index(drop=True), features.set_axis(["a", "b", "c", "d"])):
+        assert Graph(square, other, nodes=nodes).feature_names.tolist() == ["age"]
+    network = networkx.Graph()
+    network.add_nodes_from(nodes)
+    for name, loc, call in (
+        ("features", "names", lambda: Graph(square, features, nodes=nodes)),
+        ("labels", "names", lambda: Graph(square, None, labels, nodes=nodes)),
+        ("adjacency", "names, names", lambda: Graph(square, nodes=nodes[::-1])),
+        ("features", "names", lambda: graph.with_features(features)),
+        ("features", "names", lambda: Graph.from_networkx(network, features)),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name}: got an index with the names .*, want {name}\.loc\[{loc}\]"):
+            call()
+    for other in (square[nodes[::-1]], square.loc[nodes[::-1]], pandas.DataFrame(TRIANGLE)[nodes]):
+        with pytest.raises(ValueError, match=r"^adjacency: got rows and .* adjacency\.loc\[adjacency\.columns\]$"):
+            Graph(other)
 
 
 def test_integers_among_objects_are_integers():

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from cliques import SMALL, Loader, graph, halves, made, parts_of
+from short_runs import without_seconds
 
-from seegera_fast import Batches, Checkpoint, SeeGera, tasks
+from seegera_fast import Batches, Checkpoint, Graph, SeeGera, tasks
 from seegera_fast.batches import source_of
 
 
@@ -43,6 +44,40 @@ def test_loaders_of_pytorch_geometric_train_all_tasks():
         assert runs[0].fields["loader"] == "RandomNodeLoader"
         assert runs[0].fields["batches"] == 3
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("place", ["loader", "sampler", "batch_sampler"])
+def test_a_loader_with_a_generator_of_its_own_has_the_same_batches_in_each_run(place, tmp_path):
+    from torch_geometric.loader import RandomNodeLoader
+
+    def loader(seed=5):
+        generator = torch.Generator().manual_seed(seed)
+        data = Loader(graph(), ()).data
+        if place == "loader":
+            return RandomNodeLoader(data, 4, shuffle=True, generator=generator)
+        sampler = torch.utils.data.RandomSampler(range(48), generator=generator)
+        if place == "sampler":
+            return RandomNodeLoader(data, 4, sampler=sampler)
+        batches = torch.utils.data.BatchSampler(sampler, 12, drop_last=False)
+        return torch.utils.data.DataLoader(range(48), batch_sampler=batches, collate_fn=collate(data))
+
+    def collate(data):
+        return lambda numbers: data.subgraph(torch.as_tensor(numbers))
+
+    def run(batches, epochs=4, checkpoint=None):
+        return tasks.embed(graph(), batches=batches, epochs=epochs, checkpoint=checkpoint, progress=False, **SMALL)
+
+    given = loader()
+    before = given.generator, given.batch_sampler.sampler.generator
+    states = [None if generator is None else generator.get_state() for generator in before]
+    expected = run(given)
+    path = tmp_path / "c.safetensors"
+    run(loader(), 2, Checkpoint(path))
+    for found in (run(given), run(loader(seed=6)), run(loader(), 4, Checkpoint(path, resume=True))):
+        assert without_seconds(found.history) == without_seconds(expected.history)
+    assert len({record["loss"] for record in expected.history}) == 4
+    for generator, state in zip(before, states, strict=True):
+        assert generator is None or torch.equal(generator.get_state(), state)
 
 
 class Clusters(list):
@@ -100,11 +135,42 @@ def test_batches_that_do_not_fit_are_refused_before_the_first_step(monkeypatch):
     for numbered in (True, False):
         with pytest.raises(ValueError, match="batches: data: has 5 features, want 7"):
             tasks.embed(graph(), batches=Loader(other, halves(), numbered), epochs=1, progress=False)
+    without = Graph(graph().adjacency)
+    data = Loader(graph(), (), numbered=False).data
+    del data.x
+    for whole in (without, graph()):
+        # A batch of all nodes of the one, and of as many as the other has features.
+        batch = data.subgraph(torch.arange(whole.num_features).flip(0))
+        with pytest.raises(ValueError, match="batches: data: has neither n_id nor x, want n_id, the numbers of its"):
+            tasks.embed(whole, batches=[batch], epochs=1, progress=False)
     with pytest.raises(ValueError, match="batches: n_id: got numbers from 0 to 47, want 0 to 23"):
         tasks.embed(graph().subgraph(range(24)), batches=Loader(graph(), [range(48)]), epochs=1, progress=False)
     batches = Batches(parts_of(graph()))
     with pytest.raises(ValueError, match=r'batches: got some with variant "independent" \(v1\)'):
         tasks.embed(graph(), variant="v1", batches=batches, epochs=1, progress=False)
+
+
+def test_weights_of_a_batch():
+    """A weighted graph takes those of the Data, or by n_id its own; a graph without weights leaves them out."""
+    weights = graph().adjacency.to_dense() * 2
+    weighted = Graph(weights.numpy(), graph().features, weighted=True)
+    run = functools.partial(tasks.embed, epochs=1, progress=False, **SMALL)
+    expected = run(weighted, batches=Loader(graph(), [range(48)])).history[0]["loss"]
+    data = Loader(graph(), (), numbered=False).data
+    matrix = data.clone()
+    pattern = graph().adjacency.rowptr, graph().adjacency.col, None
+    # As torch_sparse has one without values.
+    matrix.adj_t, matrix.edge_index = SimpleNamespace(csr=lambda: pattern, sparse_sizes=lambda: (48, 48)), None
+    for without in (data, matrix):
+        with pytest.raises(ValueError, match="batches: data: has no edge weights, and the graph has; want"):
+            run(weighted, batches=[without])
+    matrix.adj_t = weights.to_sparse_csr()
+    for name in ("edge_weight", "edge_attr"):
+        data[name] = torch.full((data.num_edges,), 2.0)
+        assert run(weighted, batches=[data]).history[0]["loss"] == expected
+    assert run(weighted, batches=[matrix]).history[0]["loss"] == expected
+    with pytest.warns(UserWarning, match="got edge weights other than 1, which are ignored"):
+        run(graph(), batches=[data])
 
 
 def test_the_generator_of_torch_is_as_it_was_between_the_batches(monkeypatch):

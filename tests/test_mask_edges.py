@@ -1,5 +1,6 @@
 """mask_edges: the propagation matrix without an exact number of edges."""
 
+import importlib
 import re
 
 import cases
@@ -80,6 +81,34 @@ def test_edges_that_are_not_there():
             pytest.raises(RuntimeError, match="edge: got the number of an edge that is not there, want -1 to"),
         ):
             ops.mask_edges(looped, wrong, 3, 4)
+
+
+@pytest.mark.parametrize("number", [-1, 10**12])
+@pytest.mark.parametrize("gpu", [column for column in columns("mask_edges") if column.values[0].backend == "triton"])
+def test_wrong_numbers_write_nothing_past_the_end(gpu, number, monkeypatch):
+    """If all entries are of no edge they all stay, which are more than the results have room for."""
+    looped, edge = (part.to(gpu.device) for part in cases.graph("random").with_self_loops())
+    module = importlib.import_module("seegera_fast.kernels.triton.mask_edges")
+    left = looped.nnz - 10
+    room = looped.col.new_full((looped.nnz,), -7), looped.values.new_full((looped.nnz,), -7)
+    launched, watched = module.write_kernel, {}
+
+    class Watched:
+        def __getitem__(self, grid):
+            def launch(*given, **options):
+                *given, _, _, rows, edges, found = given
+                watched["left"] = found
+                launched[grid](*given, *room, rows, edges, found, **options)
+
+            return launch
+
+    monkeypatch.setattr(module, "write_kernel", Watched())
+    with use_backend("triton"):
+        ops.mask_edges(looped, torch.full_like(edge, number), 5, 4)
+    assert watched["left"] == left
+    assert room[0][:left].tolist() == looped.col[:left].tolist()
+    assert (room[0][left:] == -7).all()
+    assert (room[1][left:] == -7).all()
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)

@@ -1,4 +1,4 @@
-"""tools/matrix.py and tools/sanitize.py: what they choose, and what they say of what they could not run."""
+"""tools/matrix.py, sanitize.py, compare_builds.py: what they choose, and what they say of what they could not run."""
 
 import importlib.util
 import json
@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import seegera_fast as sf
 
 TOOLS = Path(__file__).resolve().parents[1] / "tools"
 
@@ -234,3 +237,25 @@ def test_a_build_that_fails_shows_the_output_of_the_compiler(sanitize, monkeypat
     monkeypatch.setattr(sanitize, "copy_sources", lambda folder: None)
     with pytest.raises(SystemExit, match="out of patience"):
         sanitize.build(tmp_path, sanitize.SANITIZERS[0])
+
+
+def test_two_builds_are_compared_by_calls_of_every_operation(monkeypatch):
+    tool = load("compare_builds", monkeypatch)
+    assert {operation for operation, _, _ in tool.calls(tool.make_graph(40, 23, 0.2, torch.float64))} == {
+        *sf.ops.__all__
+    }
+
+
+def test_an_operation_that_the_old_build_lacks_is_listed_and_not_compared(monkeypatch, capsys, tmp_path):
+    tool = load("compare_builds", monkeypatch)
+    monkeypatch.setattr(tool, "calls", lambda graph: iter([("operation of later", {}, ())]))
+    assert [*tool.run_operations("cpu").values()] == [None] * 4
+    model = {"configuration 0": {"loss": 1.0, "gradient": [1.0]}}
+    found = {
+        ("old", "cpu"): {"gcn, call 0": None, "dropout, call 1": "a", "top_links, call 2": None},
+        ("new", "cpu"): {"gcn, call 0": "b", "dropout, call 1": "a", "top_links, call 2": None},
+    }
+    monkeypatch.setattr(tool, "collect", lambda tree, backend: found.get((tree.name, backend), model))
+    assert tool.compare(tmp_path / "old", tmp_path / "new", ["cpu"])
+    said = capsys.readouterr().out
+    assert said.startswith("cpu: 1 calls, 0 with other bits\n  gcn: OLD does not have it, not compared\nmodels: ")

@@ -131,8 +131,11 @@ def test_numbers_of_nodes_that_are_no_integers(dtype):
             call(ones.to(dtype))
     with pytest.raises(ValueError, match=r"pairs: got shape \(2,\), want \[m, 2\]"):
         model.link_scores(ones)
-    for pairs in (None, "ab", [[1, 2], [3]], [[0, 2**70]]):
-        with pytest.raises(TypeError, match=r"pairs: got (NoneType|str|list) that is no tensor of integers"):
+    for pairs in (None, [[1, 2], [3]], [[0, 2**70]]):
+        with pytest.raises(TypeError, match=r"pairs: got (NoneType|list) that is no tensor of integers"):
+            model.link_scores(pairs)
+    for pairs in ("ab", [["Ann", 3]], np.array([["Ann", "Bob"]]), np.array([["Ann", 1]], object)):
+        with pytest.raises(TypeError, match=r"^pairs: got words, want integers: node k has the name graph.nodes\[k\]"):
             model.link_scores(pairs)
 
 

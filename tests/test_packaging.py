@@ -93,7 +93,7 @@ def tree(tmp_path_factory):
     copy.mkdir()
     for name in ("setup.py", "pyproject.toml", "CMakeLists.txt", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, copy / name)
-    for name in ("kernels", "seegera_fast"):
+    for name in (".github", "docs/results/trials", "kernels", "seegera_fast"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     return copy
 
@@ -232,6 +232,9 @@ def test_sdist_holds_the_sources(sdist):
         "seegera_fast/tasks/presets.toml",
         "seegera_fast/experiments/paper.toml",
         *(path.as_posix() for path in sources),
+        # The tests read these.
+        *(path.relative_to(ROOT).as_posix() for path in (ROOT / ".github" / "workflows").glob("*.yml")),
+        "docs/results/trials/link-cora-v3-paper-seed0.json",
     }
     assert wanted <= names
     assert not [name for name in names if name.endswith((".so", ".pyc"))]

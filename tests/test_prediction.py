@@ -10,6 +10,7 @@ import scipy.special
 import scipy.stats
 import torch
 from threadpoolctl import threadpool_limits
+from tolerances import assert_same_bits
 
 import seegera_fast as sf
 from seegera_fast.calibration import Calibration, fit_calibration, reliability
@@ -114,6 +115,24 @@ def test_top_links_are_those_of_all_pairs(kind, name):
         assert list(map(tuple, found.pairs.tolist())) == best(made, across, k, seed=4)
 
 
+def test_the_sides_of_a_bipartite_graph_are_found():
+    adjacency = torch.zeros(9, 9)
+    adjacency[:4, 4:] = torch.tensor([[1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]])
+    graph = sf.Graph(adjacency + adjacency.T)
+    made = sf.SeeGera(graph, embedding_dim=3, hidden_dim=4)
+    side = torch.arange(9) > 3
+    found = [
+        made.top_links(20, per_node=False, sides=sides).pairs for sides in ("auto", side, side.long(), side.tolist())
+    ]
+    assert len(found[0]) == 4 * 5 - 8
+    assert (side[found[0]].sum(dim=1) == 1).all()
+    assert all(torch.equal(found[0], other) for other in found[1:])
+    with pytest.raises(ValueError, match="sides: got 'auto', but the graph is not bipartite"):
+        model().top_links(1, sides="auto")
+    with pytest.raises(ValueError, match="sides: got 'both', want one of 'auto'"):
+        made.top_links(1, sides="both")
+
+
 def test_nodes_on_no_side_get_no_links():
     made = model()
     side = torch.arange(made.num_nodes) % 3 - 1
@@ -177,6 +196,17 @@ def test_top_attributes_are_those_of_all_entries(kind, nodes):
             wanted += [(node, r) for r in sorted(candidates, key=lambda r: (-value[node, r], r))[:k]]
         assert list(zip(found.nodes.tolist(), found.features.tolist(), strict=True)) == wanted
         assert torch.allclose(found.values, value[found.nodes, found.features], rtol=1e-12)
+
+
+def test_top_attributes_are_float32_in_autocast():
+    made = sf.SeeGera(sf.datasets.load("digits"), embedding_dim=4, hidden_dim=8)
+    # Operations of the reference do, too, on every processor.
+    with sf.use_backend("reference"):
+        want = made.top_attributes(2)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = made.top_attributes(2)
+    assert torch.equal(found.features, want.features)
+    assert_same_bits(found.values, want.values)
 
 
 def test_equal_attributes_come_in_the_order_of_their_numbers():
@@ -411,7 +441,7 @@ def test_embed_trains_on_everything():
     assert result.model.graph is graph
     assert (result.epochs, result.best_epoch, result.split) == (4, 4, None)
     by_hand = sf.SeeGera(graph, result.model.config, seed=2)
-    sf.training.train(by_hand, sf.training.TrainingConfig(epochs=4), seed=2, progress=False)
+    sf.training.train(by_hand, sf.TrainingConfig(epochs=4), seed=2, progress=False)
     assert torch.equal(by_hand.embed(), result.model.embed())
     fields = sf.tasks.presets.load("embed", "cora")
     assert fields == {**sf.tasks.presets.load("link_prediction", "cora"), "epochs": 500}

@@ -112,8 +112,8 @@ FILES = {
         lambda path: write_npz(path.parents[3]),
         lambda path: load_tiny(path.parents[3], "photo"),
     ),
-    "record.json": (
-        lambda path: path.write_text((RECORDS / "attribute-citeseer-v3-paper-seed0.json").read_text()),
+    "attribute-citeseer-v3-paper-seed0.json": (
+        lambda path: path.write_text((RECORDS / path.name).read_text()),
         read_record,
     ),
     "results.json": (write_results, embed_with_results),

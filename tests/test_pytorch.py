@@ -136,12 +136,22 @@ def test_default_dtype(backend):
 
 def test_tasks_without_gradients():
     """`torch.no_grad()`, `torch.inference_mode()` around a task: it trains all the same"""
-    run = functools.partial(sf.tasks.embed, epochs=2, progress=False, **FIELDS)
-    want = run(graph()).model.state_dict()
-    for context in (torch.no_grad, torch.inference_mode):
-        with context():
-            assert_all_same(run(graph()).model.state_dict(), want)
-            assert not torch.is_grad_enabled()
+    plain = graph(nodes=30)
+    for task in (
+        sf.tasks.embed,
+        sf.tasks.link_prediction,
+        sf.tasks.attribute_inference,
+        sf.tasks.node_classification,
+    ):
+        run = functools.partial(task, epochs=2, progress=False, **FIELDS)
+        want = run(sf.Graph(plain.adjacency, plain.features, torch.arange(30) % 3))
+        for context in (torch.no_grad, torch.inference_mode):
+            with context():
+                found = run(sf.Graph(plain.adjacency, plain.features, torch.arange(30) % 3))
+                assert not torch.is_grad_enabled()
+            assert_all_same(found.model.state_dict(), want.model.state_dict())
+            for name in ("valid_auc", "mse", "accuracy"):
+                assert getattr(found, name, None) == getattr(want, name, None)
 
 
 def test_checkpointing():
@@ -187,14 +197,18 @@ def test_functional_call(backend):
     made = model()
     parameters = {name: parameter.detach() for name, parameter in made.named_parameters()}
 
-    def loss(given):
+    def loss(given, *graphs):
         with sf.use_backend(backend):
-            return torch.func.functional_call(made, given, (), {"seed": 1}).loss
+            return torch.func.functional_call(made, given, graphs, {"seed": 1}).loss
 
-    found = torch.func.grad(loss)(parameters)
-    with sf.use_backend(backend):
-        for name, value in gradients(made).items():
-            assert_close(found[name], value.double(), terms=100, name=name)
+    # Of a graph that is new, the propagation is computed inside of the transform.
+    for graphs in ((), (graph(nodes=20),)):
+        found = torch.func.grad(loss)(parameters, *graphs)
+        with sf.use_backend(backend):
+            made.zero_grad()
+            made(*graphs, seed=1).loss.backward()
+        for name, parameter in made.named_parameters():
+            assert_close(found[name], parameter.grad.double(), terms=100, name=name)
 
 
 @pytest.mark.filterwarnings("error:There is a performance drop")
@@ -213,6 +227,7 @@ def test_vmap():
         assert found.samples.keys() == each.samples.keys()
         for name, values in each.samples.items():
             assert_close(found.samples[name][number], values.double(), terms=100)
+    assert torch.isfinite(torch.vmap(lambda seed: made[0](graph(nodes=20), seed=seed).loss)(seeds)).all()
 
 
 def test_forward_mode():
@@ -225,6 +240,9 @@ def test_forward_mode():
             sf.ops.standard_normal_density(torch.autograd.forward_ad.make_dual(z, z))
     with sf.use_backend("reference"):
         _, tangent = torch.func.jvp(sf.ops.standard_normal_density, (z,), (z,))
+        made, other = model(), graph(nodes=20)
+        given = {name: parameter.detach() for name, parameter in made.named_parameters()}
+        torch.func.jvp(lambda given: torch.func.functional_call(made, given, (other,)).loss, (given,), (given,))
     assert_close(tangent, torch.full((2,), -12.0, dtype=torch.float64), terms=12)
 
 

@@ -174,7 +174,7 @@ def trained(configuration, column, epochs=6, **options):
     with sf.use_backend(column):
         training = sf.training.train(
             model,
-            sf.training.TrainingConfig(epochs=epochs, learning_rate=0.01, warmup_epochs=4),
+            sf.TrainingConfig(epochs=epochs, learning_rate=0.01, warmup_epochs=4),
             seed=5,
             progress=False,
             **options,
@@ -226,7 +226,7 @@ def test_a_replayed_run_validates_and_keeps_the_best_epoch(request):
             score=score, names=("score",), improves=lambda new, best: new["score"] > best["score"]
         )
         with sf.use_backend(TAPED):
-            config = sf.training.TrainingConfig(epochs=5, learning_rate=0.01)
+            config = sf.TrainingConfig(epochs=5, learning_rate=0.01)
             training = sf.training.train(model, config, progress=False, validation=validation)
         return model, training.best_epoch, [record["score"] for record in training.history]
 
@@ -252,8 +252,8 @@ def test_a_nan_in_a_replay_stops_before_the_weights_change(tapes, monkeypatch):
         return gradients(step, **given)
 
     monkeypatch.setattr(sf.capture.CapturedStep, "gradients", spoiled)
-    config = sf.training.TrainingConfig(epochs=6, learning_rate=0.01)
-    with sf.use_backend(TAPED), pytest.raises(sf.training.TrainingFailure, match="epoch 3: "):
+    config = sf.TrainingConfig(epochs=6, learning_rate=0.01)
+    with sf.use_backend(TAPED), pytest.raises(sf.TrainingFailure, match="epoch 3: "):
         sf.training.train(model, config, progress=False)
     assert [tape.replays for tape in tapes] == [3, 2]
     for parameter, weight in zip(model.parameters(), before, strict=True):
@@ -311,7 +311,7 @@ def test_a_validation_without_memory_drops_the_recording(request):
             return {"score": float(epoch)}
 
         validation = sf.training.Validation(score, lambda new, best: new["score"] > best["score"], ("score",))
-        config = sf.training.TrainingConfig(epochs=6, learning_rate=0.01)
+        config = sf.TrainingConfig(epochs=6, learning_rate=0.01)
         with sf.use_backend(TAPED):
             training = sf.training.train(model, config, progress=False, validation=validation)
         history = [{name: value for name, value in record.items() if name != "seconds"} for record in training.history]
@@ -373,7 +373,7 @@ def test_a_training_that_replays_has_the_bits_of_one_that_does_not(configuration
     for replays in (True, False):
         monkeypatch.setattr(sf.steps, "recorded_on", lambda device, replays=replays: replays)
         model = model_of(configuration, "cuda")
-        config = sf.training.TrainingConfig(epochs=6, learning_rate=0.01, warmup_epochs=4)
+        config = sf.TrainingConfig(epochs=6, learning_rate=0.01, warmup_epochs=4)
         batches = None if parts is None else sf.Batches(torch.arange(17) % parts, per_batch=parts)
         source = sf.batches.source_of(model.graph, batches, averaging=batches is not None)
         training = sf.training.train(model, config, progress=False, source=source)

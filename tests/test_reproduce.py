@@ -175,6 +175,32 @@ def test_a_record_that_is_none_is_named_before_anything_runs(run, here, tmp_path
     assert here == []
 
 
+def test_a_record_of_another_name_is_refused_before_anything_runs(run, here, tmp_path):
+    command = ["reproduce", "--task", "node", "--data", "cora", "--variant", "v3", "--trials", 1, "--quiet", *OPTIONS]
+    assert run(*command, "--out", tmp_path)[0] == 0
+    (record,) = (tmp_path / "trials").iterdir()
+    record.rename(record.with_name("x.json"))
+    here.clear()
+    status, _, err = run(*command, "--data", "citeseer", "--out", tmp_path)
+    assert (status, here) == (2, [])
+    assert f"x.json: is the record of the trial {record.stem}, want the name {record.name}" in err
+
+
+def test_what_is_wrong_beside_a_page_is_named_before_anything_runs(run, here, tmp_path):
+    command = ["reproduce", "--task", "link", "--data", "cora", "--trials", 1, "--out", tmp_path / "out", *OPTIONS]
+    page = tmp_path / "results.md"
+    (tmp_path / "results").write_text("a file")
+    status, _, err = run(*command, "--page", page)
+    assert (status, here) == (2, [])
+    assert f"the folder {tmp_path / 'results'} can't be written: File exists" in err
+    (tmp_path / "results").unlink()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "notes.md").write_bytes("Zürich".encode("latin-1"))
+    status, _, err = run(*command, "--page", page)
+    assert (status, here) == (2, [])
+    assert f"{tmp_path / 'results' / 'notes.md'}: is not a text in UTF-8 (invalid start byte, byte 2)" in err
+
+
 BAD_OPTIONS = [
     (["reproduce", "--dta", "cora"], ["--dta", "the nearest: --data"]),
     (["reproduce", "--data", "coar"], ["--data", "'coar'", "the nearest: cora"]),

@@ -43,6 +43,14 @@ def test_non_edges_of_the_shared_graphs(name):
     assert adjacency.non_edges.pairs(torch.arange(len(want))).tolist() == want
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3)])
+def test_non_edges_of_a_matrix_that_is_no_adjacency_are_refused(shape):
+    matrix = SparseMatrix.from_any(torch.ones(shape))
+    for call in (lambda: matrix.non_edge_count, lambda: matrix.non_edges):
+        with pytest.raises(ValueError, match=r"^matrix: is not known to be symmetric without a diagonal, want Graph\("):
+            call()
+
+
 def test_non_edges_in_any_order_and_repeated():
     non_edges = cases.graph("random").adjacency.non_edges
     whole = non_edges.pairs(torch.arange(non_edges.count))

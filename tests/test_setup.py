@@ -305,6 +305,10 @@ def test_a_named_folder_without_torch_is_one_sentence(given, tmp_path):
 def test_making_an_sdist_looks_for_nothing(given, tmp_path):
     module, options = given("sdist", SEEGERA_TORCH=tmp_path, CXX="no-such-compiler")
     assert (module.COMPILER, module.TORCH, options["ext_modules"]) == (None, None, [])
+    # In the same call another command may need them.
+    module, options = given("sdist", "bdist_wheel")
+    assert module.COMPILER
+    assert [extension.name for extension in options["ext_modules"]] == ["seegera_fast._C"]
 
 
 @needs_compiler

@@ -255,9 +255,24 @@ def test_public_split():
     assert split.train.tolist() == [1, 3]
     assert split.valid.tolist() == [4]
     assert split.test.tolist() == [60, 61]
+    without = public_split(with_masks(train=nodes(3, 1), test=nodes(60)))
+    assert (without.train.tolist(), without.valid.tolist(), without.test.tolist()) == ([1, 3], [], [60])
+
+
+@pytest.mark.parametrize("split", [split_links, split_features, split_nodes, public_split])
+def test_splits_that_are_made_in_inference_mode_can_be_trained_on(split):
+    whole = with_masks(train=nodes(3, 1), test=nodes(60))
+    with torch.inference_mode():
+        made = split(whole)
+    tensors = [value for value in vars(made).values() if isinstance(value, torch.Tensor)]
+    if hasattr(made.train, "features"):
+        tensors += [made.train.features.values, made.train.adjacency.values]
+    assert not any(tensor.is_inference() for tensor in tensors)
 
 
 def test_public_split_errors():
+    with pytest.raises(ValueError, match=r"has no mask 'valid', .*; its masks are 'train', 'val', 'test'$"):
+        public_split(with_masks(train=nodes(3, 1), val=nodes(5), test=nodes(60)))
     with pytest.raises(ValueError, match="has no mask 'train' or 'valid' or 'test'"):
         public_split(planted())
     with pytest.raises(ValueError, match="2 nodes are in more than one of the masks"):

@@ -244,7 +244,7 @@ def test_a_forced_backend_changes_nothing(name):
         (np.ones(29, bool), ValueError, r"nodes: got a mask of shape \(29,\), want \[30\]"),
         (torch.ones(30, 1, dtype=torch.bool), ValueError, r"nodes: got a mask of shape \(30, 1\), want \[30\]"),
         ([0.0, 1.0], TypeError, "nodes: got torch.float64, want integers"),
-        (["a"], TypeError, "nodes: got ndarray that is no tensor of integers .*"),
+        (["a"], TypeError, r"nodes: got words, want integers: node k has the name graph\.nodes\[k\]"),
         (None, TypeError, r"nodes: got None, want integers \[m\] or a boolean mask .*"),
         (
             torch.tensor([0, 1]).to_sparse(),

@@ -1,6 +1,7 @@
 """Graphs from tables: names of nodes, headers, columns, weights, times, features and labels."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -118,6 +119,49 @@ def test_a_column_that_looks_like_names(write):
     for content in ("2,5\n0,6\n1,7\n9,8\n", "2,5\n0,6\n-4,7\n9,8\n"):
         with pytest.warns(UserWarning, match=said):
             assert sf.Graph.from_table(edges, write("f.csv", content)).features.shape == (4, 2)
+
+
+GUESSED = r"the column 'x' is read as the names of the nodes; node= says which .*, names=False that there is none$"
+
+
+def test_integers_that_are_names_by_their_place_are_said(write):
+    """Of a table with a header, whose first column may be a feature of nodes that are numbered from 0."""
+    pandas = pytest.importorskip("pandas")
+    edges, columns = {"from": [0, 1], "to": [1, 2]}, {"x": [2, 1, 0], "y": [7, 8, 9]}
+    for features in (columns, pandas.DataFrame(columns), write("f.csv", "x,y\n2,7\n1,8\n0,9\n")):
+        with pytest.warns(UserWarning, match=f"^(features|.*f.csv): {GUESSED}"):
+            assert sf.Graph.from_table(edges, features).feature_names.tolist() == ["y"]
+        assert sf.Graph.from_table(edges, features, node="x").feature_names.tolist() == ["y"]
+        assert sf.Graph.from_table(edges, features, names=False).feature_names.tolist() == ["x", "y"]
+    for names in ([1, 1, 0], [0.1, 1, 0], [7, 8, 9]):
+        for part in ("features", "labels"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with pytest.raises(ValueError, match=f"^{part}.*; {GUESSED}"):
+                    sf.Graph.from_table(edges, **{part: {**columns, "x": names}})
+
+
+def test_names_by_what_says_so_need_no_warning(recwarn):
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    edges, ages = {"from": [0, 1], "to": [1, 2]}, {"age": [7, 8, 9]}
+    indexed = pandas.DataFrame(ages, index=pandas.Index([2, 1, 0], name="x"))
+    for features in (
+        indexed,
+        pyarrow.Table.from_pandas(indexed),
+        {"id": [2, 1, 0], **ages},
+        {"user_id": [2, 1, 0], **ages},
+        {"x": [0, 1, 2], **ages},
+    ):
+        assert sf.Graph.from_table(edges, features).feature_names.tolist() == ["age"]
+    assert sf.Graph.from_table({"from": [5, 7], "to": [7, 9]}, {"x": [9, 5, 7], **ages}).nodes.tolist() == [5, 7, 9]
+    assert not recwarn
+
+
+def test_a_wrong_weight_is_told_once():
+    with pytest.raises(
+        ValueError, match=r"^edges, row 0: got '0 1 -1', want the names .* optionally a weight of 0 or more$"
+    ):
+        sf.Graph.from_table({"from": [0, 1], "to": [1, 2], "weight": [-1, 1]})
 
 
 @pytest.mark.parametrize(

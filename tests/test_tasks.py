@@ -129,6 +129,9 @@ def test_unknown_fields_name_the_nearest(task):
         TASKS[task](planted(), learning_rat=1)
     with pytest.raises(TypeError, match="'vallid'; the nearest: valid"):
         TASKS[task](planted(), vallid=0.1)
+    for short, name in {"lr": "learning_rate", "hid_dim": "hidden_dim"}.items():
+        with pytest.raises(TypeError, match=f"{short!r}; the nearest: {name}"):
+            TASKS[task](planted(), **{short: 1})
     with pytest.raises(TypeError, match="'zzz'; want one of variant, embedding_dim"):
         TASKS[task](planted(), zzz=0.1)
 
@@ -185,6 +188,11 @@ def test_the_public_split_is_taken_where_it_is():
     options = {"epochs": 2, "classifier_epochs": 20, **SMALL}
     result = tasks.node_classification(graph, **options)
     assert result.split.test.tolist() == list(range(50, 88))
+    with pytest.raises(ValueError, match="has no mask 'valid'"):
+        tasks.node_classification(with_masks(train=nodes(1), val=nodes(2), test=nodes(3)), **options)
+    other = with_masks(train_mask=nodes(1), test_mask=nodes(3))
+    with pytest.warns(UserWarning, match="its masks are 'train_mask', 'test_mask', .* so that a split is drawn"):
+        tasks.node_classification(other, **options)
     drawn = tasks.node_classification(graph, public=False, **options)
     assert drawn.split.test.shape[0] == 88 - 8 - 8
     with pytest.raises(ValueError, match=r"^train: got 0\.5, want nothing where the split in graph\.masks is taken"):

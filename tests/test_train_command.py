@@ -197,7 +197,7 @@ def test_directed_matrix_is_used_with_a_warning(run, own, tmp_path, plain_pictur
     ]
     status, _, err = run(*argv, *SMALL)
     assert status == 0
-    assert err.startswith("seegera-fast: warning: adjacency: got a directed graph")
+    assert err.startswith(f"seegera-fast: warning: {tmp_path / 'directed.npz'}: got a directed graph")
     assert err.count("\n") == 1
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from trials import QUICK, SMALL, setting
 
-from seegera_fast import SeeGera, precision
+from seegera_fast import SeeGera, precision, use_backend
 from seegera_fast.experiments.matrix import plan, run_matrix
 from seegera_fast.experiments.protocols import METHODS, TASKS
 from seegera_fast.experiments.trials import Trial, _columns, read_record, read_records, run_trial
@@ -69,7 +69,7 @@ def test_a_rate_has_one_name_however_it_is_written():
     assert whole.name == fraction.name
     assert dict(whole.fields) == {"dropout": 0.0, "epochs": 3}
     assert isinstance(dict(whole.fields)["epochs"], int)
-    assert len({setting(task="node", classifier_dropout=value).name for value in (0, 0.0)}) == 1
+    assert len({setting(task="node", classifier_dropout=value).name for value in (0, 0.0, -0.0)}) == 1
 
 
 # --- one trial -------------------------------------------------------------------------------------------------------
@@ -132,8 +132,11 @@ def test_precisions_are_settings_of_their_own(tmp_path, small_data):
     exact, rough = (Trial(setting(**SMALL, precision=name), 0) for name in ("highest", "medium"))
     assert rough.name == exact.name.replace("-seed0", "-medium-seed0")
     assert rough.setting.label == exact.setting.label.replace(" split:", " split, medium:")
-    with precision.at("medium"):
+    # The reference has every precision, whatever the processor computes faster.
+    with precision.at("medium"), use_backend("reference"):
         assert run_trial(rough, tmp_path, None, "cpu")
+        with pytest.raises(ValueError, match=r"precision: got 'highest', want 'medium', which products on cpu have"):
+            run_trial(exact, tmp_path, None, "cpu")
     assert [record.trial for record in read_records(tmp_path)] == [rough]
     assert Trial.from_json(rough.as_json()) == rough
 
@@ -201,8 +204,8 @@ def with_field(content, path, value):
         (["failure"], 3, "failure: got 3, want a string"),
         (["scores"], [], "scores: got [], want an object"),
         (["scores", "auc"], "0.9", "scores.auc: got '0.9', want a number"),
-        (["scores", "auc"], 7.0, "scores.auc: got 7.0, want a share from 0 to 1"),
-        (["scores", "auc"], -0.1, "scores.auc: got -0.1, want a number of 0 or above"),
+        (["scores", "auc"], 7.0, "scores.auc: got 7.0, want a number from 0 to 1"),
+        (["scores", "auc"], -0.1, "scores.auc: got -0.1, want a number from 0 to 1"),
         (["scores", "auc"], ..., "lacks scores.auc"),
         (["scores", "mse"], 1.0, "has a field 'scores.mse', which does not belong there"),
         (["validation", "ap"], True, "validation.ap: got True"),
@@ -212,9 +215,11 @@ def with_field(content, path, value):
         (["history", "epoch"], ..., "lacks history.epoch"),
         (["setting", "precision"], "low", "setting.precision: got 'low', want one of highest, high, medium"),
         (["machine", "precision"], None, "machine.precision: got None"),
+        (["machine", "precision"], "high", "machine.precision: got 'high', want 'highest' as in setting.precision"),
         (["machine", "processor"], 3, "machine.processor: got 3, want a string"),
         (["best_epoch"], 10**6, "best_epoch: got 1000000, want an int from 1 to"),
         (["seconds"], -1.0, "seconds: got -1.0"),
+        (["seconds"], 1e308, "seconds: got 1e+308, want a number from 0 to 1e+100"),
         (["seconds"], ..., "lacks seconds"),
         (["peak_memory_bytes"], "1", "peak_memory_bytes: got '1'"),
         (["history"], 3, "history: got 3, want an object"),
@@ -252,11 +257,23 @@ def test_a_record_that_is_not_json_by_the_letter_is_refused(change, words, tmp_p
     assert words in str(caught.value)
 
 
-def test_a_record_that_is_there_twice_is_refused(tmp_path):
-    """A copy would count as another trial in the mean."""
-    for name in ("a.json", "copy of a.json"):
+def test_an_error_whose_mean_would_be_infinite_is_refused(tmp_path):
+    record = next(RECORD.parent.glob("attribute-cora-v3-*.json"))
+    content = with_field(json.loads(record.read_text()), ["scores", "mse"], 1e308)
+    (tmp_path / record.name).write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match=r"seed\d\.json: is .*scores\.mse: got 1e\+308, want a number from 0 to 1e\+100"
+    ):
+        read_records(tmp_path)
+
+
+def test_a_record_has_the_name_of_its_trial(tmp_path):
+    """A copy would count as another trial in the mean, and a trial whose record has another name would run again."""
+    for name in (RECORD.name, "x.json"):
         (tmp_path / name).write_bytes(RECORD.read_bytes())
-    with pytest.raises(ValueError, match=r"copy of a\.json: is of the same trial as a\.json, want one record of each"):
+    with pytest.raises(
+        ValueError, match=rf"x\.json: is the record of the trial {RECORD.stem}, want the name {RECORD.name}"
+    ):
         read_records(tmp_path)
 
 
@@ -273,5 +290,5 @@ def test_records_of_another_version_or_trial_are_refused(tmp_path, here):
     with pytest.raises(ValueError, match=r"format 'seegera_fast\.Trial/1', want 'seegera_fast\.Trial/3'"):
         read_records(tmp_path)
     path.write_text(json.dumps({**content, "seed": 3}))
-    with pytest.raises(ValueError, match=r"is the record of another trial, .*-seed3"):
+    with pytest.raises(ValueError, match=r"is the record of the trial .*-seed3, want the name"):
         run_matrix([trial], Conditions(tmp_path), quiet=True)

@@ -86,6 +86,8 @@ def test_weights_and_masks_tell_graphs_apart():
         graphs[-1].sides = np.resize(sides, base.num_nodes)
         prints.append(checkpoint.fingerprint(graphs[-1]))
     assert [prints.count(each) for each in prints] == [1] * 7
+    with torch.device("meta"):
+        assert checkpoint.fingerprint(graphs[-1]) == prints[-1]
     # Checkpoints of unweighted graphs have always had these names.
     sizes = ["number of nodes", "number of edges", "number of features", "dtype"]
     assert list(prints[0]) == [*sizes, "adjacency", "features", "labels"]
@@ -126,7 +128,8 @@ def refused(path, *words, task="node_classification", monkeypatch=None):
     ("change", "words"),
     [
         (lambda header: {**header, "format": json.dumps("seegera_fast.Checkpoint/9")}, "format 'seegera_fast.Check"),
-        (lambda header: {"format": "seegera_fast.SeeGera/1"}, "'format' is not JSON"),
+        (lambda header: {"format": "seegera_fast.SeeGera/1"}, "is a model, want a checkpoint"),
+        (lambda header: {"format": "SeeGera"}, "'format' is not JSON"),
         (lambda header: {}, "format None"),
         (lambda header: {key: header[key] for key in header if key != "best"}, "lacks best"),
         (lambda header: {**header, "more": "1"}, "has a field 'more', which does not belong there"),

@@ -55,7 +55,7 @@ def load(**arguments):
 
 
 def course():
-    config = sf.training.TrainingConfig()
+    config = sf.TrainingConfig()
     return Course({"seed": 3}, {}, ("loss",), (), config.evaluates, lambda scores, best: False, config.ended)
 
 
@@ -336,14 +336,14 @@ def calls(folder):
         "SeeGera.save": (model().save, {"path": folder / "model.safetensors"}),
         "SeeGera.load": (sf.SeeGera.load, {"path": saved(folder), "graph": g, "device": "cpu"}),
         "SeeGeraConfig": (sf.SeeGeraConfig, dataclasses.asdict(sf.SeeGeraConfig())),
-        "training.TrainingConfig": (
-            sf.training.TrainingConfig,
-            dataclasses.asdict(sf.training.TrainingConfig(epochs=3)),
+        "TrainingConfig": (
+            sf.TrainingConfig,
+            dataclasses.asdict(sf.TrainingConfig(epochs=3)),
         ),
-        "training.TrainingConfig.warmup": (sf.training.TrainingConfig().warmup, {"epoch": 3}),
-        "training.TrainingConfig.ended": (sf.training.TrainingConfig().ended, {"epoch": 3, "best_epoch": 2}),
-        "training.TrainingConfig.evaluates": (sf.training.TrainingConfig().evaluates, {"epoch": 3}),
-        "training.TrainingConfig.scheduled": (sf.training.TrainingConfig().scheduled, {"epoch": 3}),
+        "TrainingConfig.warmup": (sf.TrainingConfig().warmup, {"epoch": 3}),
+        "TrainingConfig.ended": (sf.TrainingConfig().ended, {"epoch": 3, "best_epoch": 2}),
+        "TrainingConfig.evaluates": (sf.TrainingConfig().evaluates, {"epoch": 3}),
+        "TrainingConfig.scheduled": (sf.TrainingConfig().scheduled, {"epoch": 3}),
         "capture.CapturedStep": (
             functools.partial(record, CapturedStep),
             {"model": model(), "optimizer": optimizer, "graph": g},

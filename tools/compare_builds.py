@@ -1,4 +1,4 @@
-"""Compares two builds of the package: the bits of every operation, and loss and gradients of 48 configurations.
+"""Compares two builds of the package: the bits of every operation, and loss and gradients of 64 configurations.
 
     python tools/compare_builds.py OLD NEW
 
@@ -48,8 +48,11 @@ def make_graph(num_nodes: int, num_features: int, share: float, dtype: Any) -> A
 
 def calls(graph: Any) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
     """Yields (operation, arguments, names of the arguments with a gradient) for several sizes and options."""
+    import torch
+
     n, l = graph.num_nodes, graph.num_features
     x, a = graph.features, graph.propagation
+    nodes = torch.arange(n - 1, 0, -3)
     for width, draws in ((1, 1), (7, 3), (33, 2)):
         h, z = normal(n, draws, width), 0.3 * normal(n, draws, width, seed=1)
         zf = 0.3 * normal(l, draws, width, seed=2)
@@ -99,6 +102,9 @@ def calls(graph: Any) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
             sampled = {"mean": h, "log_var": 0.3 * normal(n, variances, width, seed=7), "seed": 9}
             yield "reparameterize", sampled, ("mean", "log_var")
         yield "dropout", {"values": h, "rate": 0.3, "seed": 10}, ("values",)
+        yield "standard_normal_density", {"z": z}, ("z",)
+        for options in ({"per_node": True}, {"per_node": False}, {"nodes": nodes}):
+            yield "top_links", {"z": z[:, 0], "adjacency": graph.adjacency, "k": 5, **options}, ()
         terms = {name: normal(draws, seed=k) for k, name in enumerate(("log_likelihood", "log_prior", "log_mixture"))}
         yield "importance_bound", {**terms, "warmup": 0.3}, tuple(terms)
         yield "draw_noise", {"seed": 11, "num_rows": n, "num_draws": draws, "noise_dim": 5, "prob": 0.3}, ()
@@ -106,6 +112,17 @@ def calls(graph: Any) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
     looped, edge = graph.with_self_loops()
     yield "mask_edges", {"looped": looped, "edge": edge, "num_removed": graph.num_edges // 3, "seed": 13}, ()
     yield "mask_entries", {"matrix": x, "num_removed": x.nnz // 3, "seed": 14}, ()
+    yield "add_self_loops", {"adjacency": graph.adjacency}, ()
+    yield "select_rows", {"matrix": x, "rows": nodes}, ()
+    for weighted in (True, False):
+        yield "induced_subgraph", {"adjacency": a, "nodes": nodes, "weighted": weighted}, ()
+
+
+def tensors_of(out: Any) -> list[Any]:
+    """The tensors of what an operation returns: a tensor, a matrix, or several of both."""
+    if isinstance(out, tuple):
+        return [tensor for part in out for tensor in tensors_of(part)]
+    return [out.rowptr, out.col, out.values] if hasattr(out, "rowptr") else [out]
 
 
 def digest(tensors: list[Any]) -> str:
@@ -117,17 +134,21 @@ def digest(tensors: list[Any]) -> str:
     return total.hexdigest()[:16]
 
 
-def run_operations(backend: str) -> dict[str, str]:
-    """Name of a call -> digest of its value and gradients."""
+def run_operations(backend: str) -> dict[str, str | None]:
+    """Name of a call -> digest of its value and gradients; None: the backend does not have the operation."""
     import torch
 
     import seegera_fast as sf
 
-    found: dict[str, str] = {}
+    found: dict[str, str | None] = {}
     sizes = [(40, 23, 0.2)] if backend == "triton" else [(40, 23, 0.2), (150, 130, 0.6)]
     for dtype, size in itertools.product((torch.float32, torch.float64), sizes):
         graph = make_graph(*size, dtype)
         for number, (operation, arguments, leaves) in enumerate(calls(graph)):
+            call = f"{operation}, call {number}, {dtype}, {size[0]} nodes, {backend}"
+            if operation not in sf.backends.info()[backend]["operations"]:
+                found[call] = None
+                continue
             given = {
                 name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
                 for name, value in arguments.items()
@@ -135,11 +156,11 @@ def run_operations(backend: str) -> dict[str, str]:
             given.update({name: given[name].detach().requires_grad_() for name in leaves})
             with sf.use_backend(backend):
                 out = getattr(sf.ops, operation)(**given)
-            tensors = [out.rowptr, out.col, out.values] if isinstance(out, sf.SparseMatrix) else [out]
+            tensors = tensors_of(out)
             if leaves:
                 upstream = normal(*out.shape, seed=99).to(out.dtype)
                 tensors += torch.autograd.grad(out, [given[name] for name in leaves], upstream)
-            found[f"{operation}, call {number}, {dtype}, {size[0]} nodes, {backend}"] = digest(tensors)
+            found[call] = digest(tensors)
     return found
 
 
@@ -200,9 +221,14 @@ def compare(old: Path, new: Path, backends: list[str]) -> bool:
     same = True
     for backend in backends:
         before, after = collect(old, backend), collect(new, backend)
-        different = [name for name in before if before[name] != after.get(name)]
+        compared = [name for name in before if before[name] is not None]
+        different = [name for name in compared if before[name] != after.get(name)]
         same = same and not different
-        print(f"{backend}: {len(before)} calls, {len(different)} with other bits")
+        print(f"{backend}: {len(compared)} calls, {len(different)} with other bits")
+        for operation in sorted(
+            {name.partition(",")[0] for name in before.keys() - compared if after[name] is not None}
+        ):
+            print(f"  {operation}: OLD does not have it, not compared")
         for name in different:
             print(f"  {name}")
     before, after = collect(old, "models"), collect(new, "models")

@@ -23,7 +23,7 @@ LAYERS = (
     ("tasks",),
     ("training", "steps", "batches", "checkpoint", "checkpoint_file"),
     ("model", "prediction", "model_file", "matching", "capture"),
-    ("nn", "blocks", "objective", "scores", "calibration", "masking", "config"),
+    ("nn", "blocks", "objective", "scores", "calibration", "sides", "masking", "config"),
     ("datasets", "environment"),
     ("graph", "graph_files", "importing", "subgraph", "pyg", "networks", "tables", "labels"),
     ("ops",),

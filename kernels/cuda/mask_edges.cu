@@ -47,11 +47,16 @@ struct Staying {
     using Sum = Weighed<T>;
     const int64_t* __restrict__ edge;  // -1 for a self-loop
     const bool* __restrict__ removed;  // one mark per edge
+    int64_t edges;
     const T* __restrict__ weight;
     int64_t* __restrict__ counts;
     T* __restrict__ scale;  // degree^-1/2
 
-    __device__ __forceinline__ bool stays(int64_t k) const { return edge[k] < 0 || !removed[edge[k]]; }
+    // An entry of an edge that is not there stays too: a GPU can't refuse it without being waited for.
+    __device__ __forceinline__ bool stays(int64_t k) const {
+        const int64_t number = edge[k];
+        return number < 0 || number >= edges || !removed[number];
+    }
     __device__ __forceinline__ Sum term(int64_t k) const {
         const bool here = stays(k);
         return {here ? weight[k] : T(0), here};
@@ -68,6 +73,7 @@ struct Masked {
     int64_t* __restrict__ rowptr;
     int64_t* __restrict__ col;
     T* __restrict__ values;
+    int64_t left;  // the size of col and values
 };
 
 // One warp for each unit of csr.cuh; runs after the running sum of the counts.
@@ -95,8 +101,9 @@ __global__ void __launch_bounds__(kRowThreads)
         const int64_t k = first + lane_number();
         const bool here = k < piece.range.end && staying.stays(k);
         const unsigned int ballot = __ballot_sync(kAllLanes, here);
-        if (here) {
-            const int64_t to = at + count_below(ballot);
+        const int64_t to = at + count_below(ballot);
+        // Nothing is written past the end, if wrong numbers of edges make more stay.
+        if (here && to < out.left) {
             out.col[to] = col[k];
             // Symmetric bit for bit: the product of the two scales does not depend on their order.
             out.values[to] = staying.weight[k] * (row_scale * staying.scale[col[k]]);
@@ -114,9 +121,13 @@ void mask(const Tensor& rowptr, const Tensor& col, const Tensor& weight, const T
     HubMemory<Weighed<T>> memory(rowptr, matrix.nnz);
     const HubSums<Weighed<T>> hubs = memory.sums();
     const Masked<T> out = {new_rowptr.mutable_data_ptr<int64_t>(), new_col.mutable_data_ptr<int64_t>(),
-                           values.mutable_data_ptr<T>()};
-    const Staying<T> staying = {edge.const_data_ptr<int64_t>(), removed.const_data_ptr<bool>(),
-                                weight.const_data_ptr<T>(), out.rowptr + 1, scale.mutable_data_ptr<T>()};
+                           values.mutable_data_ptr<T>(), values.numel()};
+    const Staying<T> staying = {edge.const_data_ptr<int64_t>(),
+                                removed.const_data_ptr<bool>(),
+                                removed.numel(),
+                                weight.const_data_ptr<T>(),
+                                out.rowptr + 1,
+                                scale.mutable_data_ptr<T>()};
     sum_rows(launch, matrix, staying, hubs);
     running_sums(launch, rowptr, staying.counts, matrix.rows);
     // Without rows one block runs, which writes the only row pointer.

@@ -63,7 +63,8 @@ def sum_pairs(
         pair = start + tl.arange(0, BLOCK_PAIRS)[None, :]
         if HUBS:
             pair += first[:, None]
-        inside = pair < last[:, None]
+        # A row with itself is left out where self-loops don't count: its numbers may be infinite.
+        inside = (pair < last[:, None]) & (pair >= 1 - self_loops)
         link = (pair > 0) & (pair <= links[:, None])
         other = tl.load(col + begin[:, None] + pair - 1, mask=link, other=0)
         other = tl.where(pair == 0, row[:, None], other)

@@ -16,10 +16,13 @@ from .common.rows import block_of_rows, block_sizes
 
 
 @triton.jit
-def stays(edge, removed, entry, inside):
-    """Whether entries are there and their edges are not removed; a self-loop, of edge -1, always stays."""
+def stays(edge, removed, edges, entry, inside):
+    """Whether entries are there and their edges are not removed; a self-loop, of edge -1, always stays.
+
+    So does an entry of an edge that is not there, which a GPU can't refuse without being waited for.
+    """
     number = tl.load(edge + entry, mask=inside, other=-1)
-    gone = tl.load(removed + number, mask=number >= 0, other=0)
+    gone = tl.load(removed + number, mask=(number >= 0) & (number < edges), other=0)
     return inside & (gone == 0)
 
 
@@ -32,6 +35,7 @@ def count_kernel(
     counts,  # [rows + 1] int64: 0, then the entries of each row that stay
     scale,  # [rows]: degree ** -1/2
     rows,
+    edges,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_NNZ: tl.constexpr,
 ):
@@ -40,7 +44,7 @@ def count_kernel(
     degree = tl.zeros((BLOCK_ROWS, BLOCK_NNZ), dtype=weight.dtype.element_ty)
     for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
         entry = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
-        here = stays(edge, removed, entry, entry < end[:, None])
+        here = stays(edge, removed, edges, entry, entry < end[:, None])
         count += here.to(tl.int32)
         degree += tl.load(weight + entry, mask=here, other=0.0)
     inside = row < rows
@@ -64,6 +68,8 @@ def write_kernel(
     new_col,  # [what stays] int64
     values,  # [what stays]
     rows,
+    edges,
+    left,  # the size of what stays
     BLOCK_ROWS: tl.constexpr,
     BLOCK_NNZ: tl.constexpr,
 ):
@@ -72,13 +78,15 @@ def write_kernel(
     row_scale = tl.load(scale + row, mask=row < rows, other=0.0)
     for step in range(0, tl.max(end - begin, axis=0), BLOCK_NNZ):
         entry = begin[:, None] + step + tl.arange(0, BLOCK_NNZ)[None, :]
-        here = stays(edge, removed, entry, entry < end[:, None])
+        here = stays(edge, removed, edges, entry, entry < end[:, None])
         one = here.to(tl.int32)
         target = at[:, None] + tl.cumsum(one, axis=1) - one
         column = tl.load(col + entry, mask=here, other=0)
         other = tl.load(scale + column, mask=here, other=0.0)
         # Symmetric bit for bit: the product of the two scales does not depend on their order.
         value = tl.load(weight + entry, mask=here, other=0.0) * (row_scale[:, None] * other)
+        # Nothing is written past the end, if wrong numbers of edges make more stay.
+        here &= target < left
         tl.store(new_col + target, column, mask=here)
         tl.store(values + target, value, mask=here)
         at += tl.sum(one, axis=1)
@@ -98,15 +106,28 @@ def mask_edges(
     new_col, values = col.new_empty(left), weight.new_empty(left)
     if rows == 0:
         return torch.zeros_like(rowptr), new_col, values
-    edge, removed = edge.contiguous(), removed.view(torch.uint8)
+    edge, removed, edges = edge.contiguous(), removed.view(torch.uint8), removed.numel()
     counts, scale = torch.empty_like(rowptr), weight.new_empty(rows)
     blocks = block_sizes(rows, nnz, col.device.type)
     grid = (triton.cdiv(rows, blocks["BLOCK_ROWS"]),)
     with torch.cuda.device_of(col):
-        count_kernel[grid](rowptr, weight, edge, removed, counts, scale, rows, **blocks, **OPTIONS)
+        count_kernel[grid](rowptr, weight, edge, removed, counts, scale, rows, edges, **blocks, **OPTIONS)
         new_rowptr = counts.cumsum(0)
         write_kernel[grid](
-            rowptr, col, weight, edge, removed, scale, new_rowptr, new_col, values, rows, **blocks, **OPTIONS
+            rowptr,
+            col,
+            weight,
+            edge,
+            removed,
+            scale,
+            new_rowptr,
+            new_col,
+            values,
+            rows,
+            edges,
+            left,
+            **blocks,
+            **OPTIONS,
         )
     return new_rowptr, new_col, values
 
@@ -116,7 +137,8 @@ def ahead_of_time() -> list[tuple]:
     entries = []
     for dtype in ("fp32", "fp64"):
         blocks = block_sizes(20000, 200000, "cuda")
-        types = {"weight": f"*{dtype}", "scale": f"*{dtype}", "values": f"*{dtype}", "removed": "*u8", "rows": "i32"}
+        types = {"weight": f"*{dtype}", "scale": f"*{dtype}", "values": f"*{dtype}", "removed": "*u8"}
+        types |= dict.fromkeys(("rows", "edges", "left"), "i32")
         for kernel in (count_kernel, write_kernel):
             entries.append(compiled_as(f"{dtype} 10 a row", kernel, blocks, types, default="*i64"))
     return entries

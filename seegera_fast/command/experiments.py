@@ -14,7 +14,7 @@ import torch
 
 from .. import datasets, precision
 from ..experiments.matrix import PAPER_DATA, Outcome, plan, run_matrix
-from ..experiments.page import write_page
+from ..experiments.page import texts_of, write_page
 from ..experiments.protocols import BASELINES, OWN_METHODS, PAPER_TASKS, SPLIT_ARGUMENTS, TASKS
 from ..experiments.summary import Row, as_json, grids, markdown, readable_row, rows
 from ..experiments.trials import RATES, Trial, read_records
@@ -79,7 +79,7 @@ examples:
       other settings than the paper's, in rows of their own, which the tables mark
 
 files in the folder of --out:
-  trials/NAME.json  one per finished trial: scores, configuration, versions, the history of every epoch
+  trials/NAME.json  one per finished trial: scores, configuration, versions, history of some 200 epochs
   results.json, results.md  the tables, of all trials in the folder
 
 {STATUSES}"""
@@ -266,6 +266,9 @@ def _reproduce(options: argparse.Namespace) -> int:
         [_fields(options)],
         _precision(options),
     )
+    if options.page is not None and not options.no_run:
+        # What is wrong beside the page is an error now, not after hours of training.
+        texts_of(options.page)
     outcome = None if options.no_run else _run(options, trials)
     records = read_records(options.out / "trials")
     if options.no_run and not records:
@@ -312,8 +315,6 @@ def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
     with chosen_operations(options):
         pass
     root = None if options.root is None else str(options.root)
-    # A damaged record is an error now, not after hours of training.
-    read_records(options.out / "trials")
     conditions = Conditions(options.out / "trials", root, str(options.device), options.backend)
     return run_matrix(trials, conditions, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
 

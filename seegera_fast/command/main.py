@@ -22,6 +22,7 @@ from .info import add_info
 from .options import BAD_INPUT, BROKEN_PIPE, FAILED_TRAINING, IN_USE, INTERRUPTED, LOST, PROGRAM, UNWRITTEN, Parser
 from .processes import require_shared
 from .suggestions import add_complete, add_links
+from .table_options import in_options
 from .train import add_train
 
 DESCRIPTION = """\
@@ -103,4 +104,4 @@ def _show_warning(message: Warning | str, *origin: Any, **options: Any) -> None:
 def _one_line(message: Any) -> str:
     if isinstance(message, OSError) and message.filename is not None:
         message = f"{message.filename}: {message.strerror}"
-    return one_line(str(message)) or type(message).__name__
+    return one_line(in_options(str(message))) or type(message).__name__

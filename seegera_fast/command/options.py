@@ -151,7 +151,7 @@ def read_split(text: str) -> str | tuple[float, float]:
         first, second = map(float, text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, want paper, released or two shares such as 0.1,0.2; {nearest(text, ('paper', 'released'))}"
+            f"got {text!r}; {nearest(text, ('paper', 'released', 'two shares such as 0.1,0.2'))}"
         ) from None
     return first, second
 

@@ -15,12 +15,12 @@ import torch
 from ..graph import Graph
 from ..matching import features_are_nodes
 from ..model import SeeGera
+from ..sides import AUTO
 from ..support.atomic import written_aside
 from ..support.hints import one_line, short, shown_name
 from ..support.plots import save_histogram
 from ..support.progress import phase
 from ..support.report import number_texts, table
-from ..tasks.sides import two_sides
 from .options import Parser, add_common_options, check_graph_options, chosen_operations, read_count, read_path, say
 from .output import TABLES, node_names, write_table
 from .trained import add_model_options, read_trained, require_out
@@ -205,7 +205,7 @@ def suggested_links(
         ValueError: ``k`` is above what the graph has, or it is not bipartite.
     """
     calibrated = model.calibration is not None
-    sides = torch.from_numpy(two_sides(graph)) if bipartite else None
+    sides = AUTO if bipartite else None
     found = model.top_links(k, nodes, graph, seed, per_node=per_node, sides=sides, calibrated=calibrated)
     node, other = node_names(graph)[found.pairs.cpu().numpy()].T
     columns = {"node": node, "other": other, PROBABILITY: found.probabilities.cpu().numpy()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,14 @@ TABLE_OPTIONS = (
     *("source", "target", "weight", "node", "label", "categories"),
     *("names", "header", "separator", "encoding", "comments"),
 )
+# What messages say of an argument: names=False, or label= for any value.
+ARGUMENT = re.compile(rf"\b({'|'.join(TABLE_OPTIONS)}|weighted)=(?:(True\b|False\b|' ?')|(?=[ ,;)]|$))")
+OF_FLAG = {
+    **{(name, "False"): f"--no-{name}" for name in ("names", "header")},
+    ("weighted", "False"): "no --weighted",
+    ("comments", "''"): "--comments ''",
+    ("separator", "' '"): "--separator blank",
+}
 SEPARATORS = {"tab": "\t", "blank": " ", "comma": ",", "semicolon": ";"}
 
 
@@ -54,8 +63,8 @@ def add_table_options(parser: argparse.ArgumentParser, edges: str) -> None:
     for option, what in {
         "source": f"of {edges}, one end of each edge. Default: 0, or one called source, from or the like",
         "target": f"of {edges}, the other end. Default: 1, or one called target, to or the like",
-        "weight": f"of {edges}, the weights, which --weighted then keeps. Default: the one called weight, or the third "
-        "where there is no header",
+        "weight": f"of {edges}, the weights, which are kept, as by --weighted. Default: the one called weight, or the "
+        "third where there is no header",
         "node": "of --features and --labels, the names of the nodes. Default: 0",
         "label": "of --labels, the label; it is no feature where --features names the same file. Default: the one "
         "called label or class, or the only one",
@@ -123,6 +132,11 @@ def as_options(tables: Mapping[str, Any]) -> str:
             value = ",".join(map(_column_in_words, value if isinstance(value, list) else [value]))
         words += [f"--{name}", shlex.quote(value)]
     return " ".join(words)
+
+
+def in_options(message: str) -> str:
+    """A message of Graph.from_table with the command's options in place of its arguments, such as ``names=False``."""
+    return ARGUMENT.sub(lambda found: OF_FLAG.get((found[1], found[2]), f"--{found[1]}"), message)
 
 
 def given_table_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import Any
 from ..graph import Graph
 from ..model import SeeGera
 from ..model_file import FLAGS, read_header
+from ..sides import AUTO
 from ..support import tensor_file
 from ..support.atomic import require_file, require_writable
 from ..support.json_fields import Fields, parse
 from ..tables import require_pyarrow
 from ..tasks.common import normalized
-from ..tasks.sides import AUTO
 from .options import add_graph_options, read_chosen_graph, read_path, read_seed, require_apart, say, sizes
 from .output import RESULTS
 from .table_options import as_options, checked_tables

@@ -15,11 +15,11 @@ import torch
 
 from .. import datasets
 from ..precision import HIGHEST, PRECISIONS
-from ..support.atomic import Unwritable, alone, require_writable
+from ..support.atomic import alone, make_folder
 from ..support.progress import Steps
 from ..support.report import readable_seconds
 from ..support.signals import stop_on_signals
-from .estimates import Estimate, Pace, estimate, is_long, kind, nearest_first, outlook
+from .estimates import Pace, estimate, is_long, kind, nearest_first, outlook
 from .protocols import BASELINES, SCORES, TASKS
 from .summary import readable_value
 from .trials import Record, Setting, Trial, read_record, read_records
@@ -117,9 +117,9 @@ def run_matrix(
 
     Raises:
         OSError: the folder can't be written, or another run is using it.
-        ValueError: a file is not a record, or is from another version of this package.
+        ValueError: a file is not a record, has not the name of its trial, or is from another version of this package.
     """
-    _make_folder(conditions.folder)
+    make_folder(conditions.folder)
     with alone(conditions.folder / ".lock", f"the folder {conditions.folder}") as lock:
         if not lock.works:
             warnings.warn(
@@ -131,9 +131,11 @@ def run_matrix(
 def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: float, quiet: bool) -> Outcome:
     end = time.monotonic() + budget
     outcome, waiting = Outcome(), []
+    # A damaged record is an error now, not after hours of training.
+    records = {record.trial: record for record in read_records(conditions.folder)}
     for trial in trials:
-        if trial.record_path(conditions.folder).exists():
-            _note(outcome, _record(trial, conditions.folder))
+        if trial in records:
+            _note(outcome, records[trial])
         else:
             waiting.append(trial)
     names = {trial.setting.data for trial in waiting} if budget > 0 else set()
@@ -153,9 +155,11 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
 
             if not over() and (budget < math.inf or not quiet):
                 enough = time.monotonic() + min(budget / 10, MEASURING_SECONDS)
-                estimates = _estimates(
-                    waiting, conditions, threads, steps, lambda: over() or time.monotonic() >= enough
-                )
+                paces = _paces(waiting, conditions, threads, steps, lambda: over() or time.monotonic() >= enough)
+                estimates = {
+                    trial: estimate(trial, conditions.folder, [*records.values()], paces.get(kind(trial.setting)))
+                    for trial in waiting
+                }
                 if not stop.requested and any(each.seconds is not None for each in estimates.values()):
                     steps.note(outlook(estimates, jobs))
                 if budget < math.inf:
@@ -195,19 +199,18 @@ def _run(trials: Sequence[Trial], conditions: Conditions, jobs: int, budget: flo
     return outcome
 
 
-def _estimates(
+def _paces(
     trials: Sequence[Trial], conditions: Conditions, threads: int, steps: Steps, over: Callable[[], bool]
-) -> dict[Trial, Estimate]:
-    """What is left of the trials. Epochs of each kind are measured, in a process of its own, until that is over."""
+) -> dict[Setting, Pace | None]:
+    """The paces of the kinds of trials. Epochs of each are measured, in a process of its own, until that is over."""
     paces: dict[Setting, Pace | None] = {}
-    records = read_records(conditions.folder)
     for trial in trials:
         like = kind(trial.setting)
         if like not in paces and is_long(like) and not over():
             steps.wait(f"some epochs of {trial.setting.label} to measure them")
             seconds = _measured(Worker(trial, conditions, threads, pace=True), over)
             paces[like] = None if seconds is None else Pace.of(seconds)
-    return {trial: estimate(trial, conditions.folder, records, paces.get(kind(trial.setting))) for trial in trials}
+    return paces
 
 
 def _measured(worker: Worker, over: Callable[[], bool]) -> list[float] | None:
@@ -228,14 +231,6 @@ def _measured(worker: Worker, over: Callable[[], bool]) -> list[float] | None:
         return None
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unwritable(f"the folder {folder}", error) from error
-    require_writable(f"the folder {folder}", folder)
-
-
 def _missing(names: Iterable[str], root: str | None, *, progress: bool) -> dict[str, str]:
     """Downloads missing data sets, once for all trials. Returns why others can't be read, by name."""
     missing = {}
@@ -247,13 +242,6 @@ def _missing(names: Iterable[str], root: str | None, *, progress: bool) -> dict[
     return missing
 
 
-def _record(trial: Trial, folder: Path) -> Record:
-    record = read_record(trial.record_path(folder))
-    if record.trial != trial:
-        raise ValueError(f"{trial.record_path(folder)}: is the record of another trial, {record.trial.name}")
-    return record
-
-
 def _note(outcome: Outcome, record: Record) -> None:
     outcome.finished.append(record.trial)
     if record.failure is not None:
@@ -263,7 +251,7 @@ def _note(outcome: Outcome, record: Record) -> None:
 def _collect(outcome: Outcome, trial: Trial, code: int, message: str, folder: Path, steps: Steps) -> None:
     """Notes in the outcome how a process ended, by its exit status and its message."""
     if code == 0:
-        record = _record(trial, folder)
+        record = read_record(trial.record_path(folder))
         _note(outcome, record)
         steps.advance()
         line = _line(record)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..support.atomic import written_aside
+from ..support.atomic import make_folder, require_file, require_writable, written_aside
 from ..support.plots import save_curves, save_dots, save_heat_maps
 from ..support.report import readable_seconds
 from .protocols import TASKS
@@ -26,14 +26,13 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
     comes after them. If it has a file notes.md, its text comes next, with the title "What to make of it".
 
     Raises:
-        ValueError: there are no records.
-        OSError: the page or its pictures can't be written.
+        ValueError: there are no records, or as :func:`texts_of`.
+        OSError: the page or its pictures can't be written, or as :func:`texts_of`.
     """
     if not records:
         raise ValueError(f"{path}: there is no finished trial to write about")
     table = rows(records)
-    folder = path.with_suffix("")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder, texts_beside = path.with_suffix(""), texts_of(path)
     of_grids = in_grids(table)
     pictures: dict[str, str] = {}
     for key, task in TASKS.items():
@@ -69,12 +68,32 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
             texts.append(_picture(folder, f"{key}-rates", caption, draw, maps))
         if texts:
             pictures[key] = "\n\n".join(texts)
-    texts = {text.name: text.read_text(encoding="utf-8").strip() for text in sorted(folder.glob("*.md"))}
-    texts.pop(OWN, None)
-    remarks = [f"## What to make of it\n\n{texts.pop(NOTES)}"] if NOTES in texts else []
-    parts = ["# Results", _how_it_was_run(records), markdown(table, pictures).rstrip(), *texts.values(), *remarks]
+    remarks = [f"## What to make of it\n\n{texts_beside.pop(NOTES)}"] if NOTES in texts_beside else []
+    tables = markdown(table, pictures).rstrip()
+    parts = ["# Results", _how_it_was_run(records), tables, *texts_beside.values(), *remarks]
     with written_aside(path) as file:
         file.write(("\n\n".join(parts) + "\n").encode())
+
+
+def texts_of(path: Path) -> dict[str, str]:
+    """Makes the folder beside a page, and reads the texts in it that become part of the page, by their file names.
+
+    Raises:
+        ValueError: a text is not in UTF-8.
+        OSError: the page can't be written, the folder can't be made, or a text can't be read.
+    """
+    folder = path.with_suffix("")
+    require_file(path)
+    make_folder(folder)
+    require_writable(str(path), path.resolve().parent)
+    texts = {}
+    for text in sorted(folder.glob("*.md")):
+        try:
+            texts[text.name] = text.read_text(encoding="utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{text}: is not a text in UTF-8 ({error.reason}, byte {error.start + 1})") from error
+    texts.pop(OWN, None)
+    return texts
 
 
 def _picture(

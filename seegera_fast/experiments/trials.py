@@ -17,7 +17,7 @@ from .. import backends, datasets, tasks
 from ..checkpoint import Checkpoint
 from ..config import SeeGeraConfig
 from ..environment import LIBRARIES, machine, versions
-from ..precision import HIGHEST, PRECISIONS
+from ..precision import HIGHEST, PRECISIONS, in_use
 from ..support.atomic import written_aside
 from ..support.hints import quoted
 from ..support.json_fields import Fields, is_number, parse
@@ -35,6 +35,8 @@ RATES = ("structure_masking_rate", "feature_masking_rate")
 CHECKPOINT_EVERY = 25
 # A record has the history of at most about so many epochs, which is enough for pictures.
 MOST_EPOCHS_KEPT = 200
+# No float32 has such a square. Means, deviations and sums of numbers up to it are finite.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,17 @@ class Setting:
     precision: str = PRECISIONS[HIGHEST]
 
     def __post_init__(self) -> None:
-        # 0 and 0.0 are the same rate, so they must give the same name.
+        # 0, 0.0 and -0.0 are the same rate, so they must give the same name.
         known = {
             entry.name: entry.type for kind in (SeeGeraConfig, TrainingConfig) for entry in dataclasses.fields(kind)
         }
         rates = {name for name, kind in known.items() if kind == "float"}
         rates |= {name for name, default in TASKS[self.task].fields.items() if type(default) is float}
-        whole = [(name, float(value) if name in rates and type(value) is int else value) for name, value in self.fields]
-        object.__setattr__(self, "fields", tuple(whole))
+        numbers = [
+            (name, float(value) if name in rates and type(value) is int else value) for name, value in self.fields
+        ]
+        fields = tuple((name, value + 0.0 if type(value) is float else value) for name, value in numbers)
+        object.__setattr__(self, "fields", fields)
 
     @property
     def name(self) -> str:
@@ -163,8 +168,14 @@ def run_trial(trial: Trial, folder: Path, root: str | None, device: str) -> bool
 
     Returns:
         True: the trial is finished. False: a signal stopped it, and its checkpoint was written.
+
+    Raises:
+        ValueError: products on the device do not have the precision of the setting.
     """
     setting = trial.setting
+    used = in_use(torch.device(device))
+    if used != setting.precision:
+        raise ValueError(f"precision: got {setting.precision!r}, want {used!r}, which products on {device} have here")
     task = TASKS[setting.task]
     graph = datasets.load(setting.data, root, progress=False).to(device)
     checkpoint = Checkpoint(trial.checkpoint_path(folder), CHECKPOINT_EVERY, resume=True)
@@ -264,8 +275,8 @@ def read_record(path: Path) -> Record:
     """Reads a record.
 
     Raises:
-        ValueError: the file is not the record of a trial, a field of it is wrong, or it is from another version of this
-            package. The message names the file and the field.
+        ValueError: the file is not the record of a trial, a field of it is wrong, it is from another version of this
+            package, or its name is not that of its trial. The message names the file and the field.
     """
     try:
         content = parse(path.read_bytes())
@@ -274,7 +285,7 @@ def read_record(path: Path) -> Record:
             got = quoted(content["format"])
             raise ValueError(f"format {got}, want {FORMAT!r}: of another version of this package?")
         trial = _read_trial(fields)
-        version = _read_machine(fields)
+        version = _read_machine(fields, trial.setting.precision)
         if fields.take("failure") is None:
             _check_outcome(fields, TASKS[trial.setting.task])
         else:
@@ -283,6 +294,10 @@ def read_record(path: Path) -> Record:
         raise ValueError(f"{path}: is not the record of a trial ({error})") from error
     if version != __version__:
         raise ValueError(f"{path}: is from version {version}, this is {__version__}; want a folder of its own")
+    # So that no trial has two records, which would count twice.
+    name = trial.record_path(path.parent).name
+    if path.name != name:
+        raise ValueError(f"{path}: is the record of the trial {trial.name}, want the name {name}")
     return Record(trial, content)
 
 
@@ -302,12 +317,17 @@ def _read_trial(record: Fields) -> Trial:
     return Trial(found, record.whole("seed"))
 
 
-def _read_machine(record: Fields) -> str:
-    """Checks what a record says about the machine, and returns the version of this package."""
+def _read_machine(record: Fields, precision: str) -> str:
+    """Checks what a record says about the machine, and returns the version of this package.
+
+    Args:
+        precision: that of the trial's setting.
+    """
     machine, libraries = record.fields("machine"), record.fields("versions")
     machine.whole("threads", 1)
     machine.text("system")
-    machine.text("precision", PRECISIONS)
+    if machine.text("precision", PRECISIONS) != precision:
+        raise machine.wrong("precision", f"{precision!r} as in setting.precision")
     for name in ("gpu", "instruction_set", "processor"):
         if machine.take(name) is not None:
             machine.text(name)
@@ -324,12 +344,10 @@ def _check_outcome(record: Fields, task: Task) -> None:
     for part, none in ((scores, False), (validation, True)):
         part.have([score.name for score in task.scores])
         for name, _, error in task.scores:
-            value = part.number(name, 0, none=none)
-            if value is not None and not error and value > 1:
-                raise part.wrong(name, "a share from 0 to 1")
+            part.number(name, 0, LARGEST if error else 1, none=none)
     epochs = record.whole("epochs", 1)
     record.whole("best_epoch", 1, epochs)
-    record.number("seconds", 0)
+    record.number("seconds", 0, LARGEST)
     record.whole("peak_memory_bytes", none=True)
     record.fields("configuration")
     history = record.fields("history")
@@ -346,13 +364,6 @@ def read_records(folder: Path) -> list[Record]:
     """Reads the records in a folder, in the order of their names.
 
     Raises:
-        ValueError: as :func:`read_record`; or two files are of one trial, which would count twice.
+        ValueError: as :func:`read_record`.
     """
-    found: dict[Trial, tuple[Path, Record]] = {}
-    for path in sorted(folder.glob("*.json")):
-        record = read_record(path)
-        if record.trial in found:
-            other = found[record.trial][0].name
-            raise ValueError(f"{path}: is of the same trial as {other}, want one record of each trial")
-        found[record.trial] = path, record
-    return [record for _, record in found.values()]
+    return [read_record(path) for path in sorted(folder.glob("*.json"))]

@@ -52,9 +52,7 @@ def add_self_loops(adjacency: SparseMatrix) -> tuple[SparseMatrix, torch.Tensor,
         tensor([[0, 1],
                 [1, 2]])
     """
-    checks.sparse("adjacency", adjacency)
-    if not (adjacency.symmetric and adjacency.hollow):
-        raise ValueError("adjacency: is not known to be symmetric without a diagonal, want graph.adjacency")
+    checks.undirected("adjacency", adjacency)
     checks.on_device("adjacency", adjacency)
     backend = backends.choose("add_self_loops", adjacency.device)
     if backend is backends.REFERENCE:

@@ -123,7 +123,8 @@ def feature_likelihood(
         gradients of 0, even then.
 
     Raises:
-        TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range.
+        TypeError, ValueError: an argument of a wrong kind, size, dtype, device or range. The values of the features are
+            not looked at: those of "bernoulli" have to be from 0 to 1.
 
     Example:
         >>> import torch

@@ -63,8 +63,9 @@ def mask_edges(looped: SparseMatrix, edge: torch.Tensor, num_removed: int, seed:
         )
     if edge.device != looped.device:
         raise ValueError(f"edge: is on {edge.device} and looped on {looped.device}, want one device")
-    num_edges, odd = divmod(looped.nnz - num_nodes, 2)
-    if num_edges < 0 or odd:
+    # No divmod, which torch.compile can't apply to sizes that differ from call to call.
+    num_edges = (looped.nnz - num_nodes) // 2
+    if num_edges < 0 or (looped.nnz - num_nodes) % 2:
         raise ValueError(
             f"looped: got {looped.nnz} entries in {num_nodes} rows, want a self-loop in each, and each edge twice"
         )

@@ -74,11 +74,9 @@ def top_links(
     """
     checks.tensor("z", z, ndim=2)
     num_nodes = z.shape[0]
-    checks.sparse("adjacency", adjacency)
+    checks.undirected("adjacency", adjacency)
     if adjacency.shape != (num_nodes, num_nodes):
         raise ValueError(f"adjacency: got shape {adjacency.shape}, want ({num_nodes}, {num_nodes}), like z")
-    if not (adjacency.symmetric and adjacency.hollow):
-        raise ValueError("adjacency: is not known to be symmetric without a diagonal, want graph.adjacency")
     checks.same_kind(z=z, adjacency=adjacency)
     k = checks.whole("k", k, least=1, most=checks.MOST_NUMBERS // max(num_nodes, 1))
     per_node = checks.flag("per_node", per_node)

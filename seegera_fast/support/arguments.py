@@ -229,13 +229,14 @@ def unmasked(name: str, value: Any) -> None:
 
 
 def integers(
-    name: str, value: Any, device: torch.device, below: int | None = None, *, own: bool = False
+    name: str, value: Any, device: torch.device, below: int | None = None, *, own: bool = False, marks: bool = False
 ) -> torch.Tensor:
     """Converts integers to int64 on a device, because torch would take a uint8 or bool tensor for a mask.
 
     Args:
         below: all must be from 0 to ``below - 1``; None: any.
         own: the result shares no memory with what was given, for an object that keeps it.
+        marks: booleans are taken too, as 0 and 1.
     """
     if isinstance(value, torch.Tensor):
         dense(name, value)
@@ -244,13 +245,23 @@ def integers(
     try:
         found = torch.as_tensor(_as_torch_takes_it(value), device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        if _are_words(value):
+            raise TypeError(f"{name}: got words, want integers: node k has the name graph.nodes[k]") from None
         raise TypeError(f"{name}: got {type(value).__name__} that is no tensor of integers ({error})") from None
-    if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
-        raise TypeError(f"{name}: got {found.dtype}, want integers")
+    refused = found.is_floating_point() or found.is_complex() or (found.dtype == torch.bool and not marks)
+    if found.numel() and refused:
+        raise TypeError(f"{name}: got {found.dtype}, want integers{' or booleans' if marks else ''}")
     found = found.to(torch.int64, copy=own)
     if below is not None and found.numel():
         in_range(name, found, below)
     return found
+
+
+def _are_words(value: Any) -> bool:
+    """Whether there is a string in what should be integers."""
+    if isinstance(value, np.ndarray) or hasattr(value, "to_numpy"):
+        value = np.asarray(value).ravel().tolist()
+    return isinstance(value, str) or (isinstance(value, (list, tuple)) and any(map(_are_words, value)))
 
 
 def _as_torch_takes_it(value: Any) -> Any:

@@ -115,6 +115,16 @@ def require_writable(name: str, folder: Path) -> None:
         raise Unwritable(name, error) from error
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder where there is none, and raises an :class:`Unwritable` if no file can be made in it."""
+    name = f"the folder {folder}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unwritable(name, error) from error
+    require_writable(name, folder)
+
+
 def require_file(path: Path, name: str | None = None) -> None:
     """Raises an :class:`Unwritable`, by another name if one is given, if something else than a file is at a path."""
     if path.is_dir():

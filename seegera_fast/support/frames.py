@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from numbers import Real
@@ -58,6 +59,36 @@ def matrix_of_frame(name: str, frame: Any) -> np.ndarray | scipy.sparse.coo_matr
     for place, (label, column) in enumerate(zip(_labels(frame), _columns(frame), strict=True)):
         found[:, place] = _numbers(f"{name}: got a column {shown(label)}", column)
     return found
+
+
+def check_square(name: str, value: Any) -> None:
+    """Refuses a data frame of pandas whose rows and columns have the same labels in different orders."""
+    if _is_pandas(value) and _are_reordered(value.index.tolist(), list(value.columns)):
+        raise ValueError(
+            f"{name}: got rows and columns with the same labels in different orders, want one order: "
+            f"{name}.loc[{name}.columns]"
+        )
+
+
+def check_index(name: str, value: Any, nodes: np.ndarray | None, axes: int = 1) -> None:
+    """Refuses a data frame or a series of pandas whose index has the names of the nodes in another order.
+
+    Args:
+        axes: how many axes of it have a place for each node.
+    """
+    if nodes is None or not hasattr(type(value), "iloc"):
+        return
+    # The index that pandas gives by itself counts the rows.
+    if not hasattr(type(value.index), "step") and _are_reordered(value.index.tolist(), nodes.tolist()):
+        names = ", ".join(["names"] * axes)
+        raise ValueError(
+            f"{name}: got an index with the names of the nodes in another order, want {name}.loc[{names}] with the "
+            f"names in order, or {name}.reset_index(drop=True) if the rows are in order and the index says nothing"
+        )
+
+
+def _are_reordered(labels: list[Any], wanted: list[Any]) -> bool:
+    return len(labels) == len(wanted) and labels != wanted and Counter(labels) == Counter(wanted)
 
 
 def is_missing(value: Any) -> bool:

@@ -12,6 +12,9 @@ from typing import Any
 LONGEST_QUOTE, MOST_BITS = 60, 128
 # Letters that move a terminal's cursor, change its colours or ring its bell.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+# What makes a Graph of those of other libraries.
+MAKERS = {"networkx": "from_networkx", "torch_geometric": "from_pyg"}
+WORDS = re.compile(r"[^\W_]+")
 
 
 def counted(count: int, noun: str) -> str:
@@ -20,10 +23,31 @@ def counted(count: int, noun: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns "the nearest: ..." with similar known names, or "want one of ..." with all if none is similar."""
+    """Returns "the nearest: ..." with known names that it is short for or similar to, or else "want one of ..." all."""
     known = list(known)
-    alike = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    short_for = [other for other in known if _abbreviates(name, other)]
+    alike = list(dict.fromkeys([*short_for, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]))[:3]
     return f"the nearest: {', '.join(alike)}" if 0 < len(alike) < len(known) else f"want one of {', '.join(known)}"
+
+
+def _abbreviates(name: str, other: str) -> bool:
+    """Whether a name is the first letters of all words of another one: lr or l_rate of learning_rate."""
+    letters, words = "".join(WORDS.findall(name.lower())), WORDS.findall(other.lower())
+    ends = {0}
+    for word in words:
+        ends = {
+            end + count for end in ends for count in range(1, len(word) + 1) if letters.startswith(word[:count], end)
+        }
+    return len(words) > 1 and len(letters) in ends
+
+
+def maker(value: Any) -> str:
+    """What a message says of a graph of another library: what takes it; of other values nothing."""
+    for kind in type(value).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if library in MAKERS:
+            return f"; Graph.{MAKERS[library]} takes those of {library}"
+    return ""
 
 
 def quoted(value: Any) -> str:

@@ -91,14 +91,15 @@ class Fields:
             raise self.wrong(name, f"an int from {least} to {most}{' or null' if none else ''}")
         return value
 
-    def number(self, name: str, least: float = -math.inf, *, none: bool = False) -> Any:
-        """A finite number of ``least`` or above; with ``none``, None too."""
+    def number(self, name: str, least: float = -math.inf, most: float = math.inf, *, none: bool = False) -> Any:
+        """A finite number from ``least`` to ``most``; with ``none``, None too."""
         value = self.take(name)
         if value is None and none:
             return None
-        if not is_number(value) or value < least:
+        if not is_number(value) or not least <= value <= most:
             above = "" if least == -math.inf else f" of {least:g} or above"
-            raise self.wrong(name, f"a number{above}{' or null' if none else ''}")
+            limits = above if most == math.inf else f" from {least:g} to {most:g}"
+            raise self.wrong(name, f"a number{limits}{' or null' if none else ''}")
         return value
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:

@@ -48,6 +48,7 @@ class ColumnTable:
         header: the names of the columns.
         read: what yields arrays of the columns at some places, of some rows after the other.
         unnamed: the columns of an array, which have numbers only.
+        indexed: the first column is the index of a data frame.
         size: the number of rows; None: unknown.
 
     Attributes:
@@ -64,9 +65,11 @@ class ColumnTable:
         want: str,
         *,
         unnamed: bool = False,
+        indexed: bool = False,
         size: int | None = None,
     ) -> None:
-        self.path, self.header, self.want, self.unnamed = path, list(header), want, unnamed
+        self.path, self.header, self.want = path, list(header), want
+        self.unnamed, self.indexed = unnamed, indexed
         self.size, self.done = size, 0
         self._read = read
         twice = {name for name in self.header if self.header.count(name) > 1} if len(self.header) < 10**4 else ()
@@ -123,11 +126,11 @@ def open_columns(path: Path, want: str) -> ColumnTable:
 
             file = pyarrow.parquet.ParquetFile(path)
             rows = file.metadata.num_rows
-            header, ranges = _header(file.schema_arrow, lambda: rows)
+            header, ranges, indexed = _header(file.schema_arrow, lambda: rows)
         else:
             with pyarrow.ipc.open_file(pyarrow.memory_map(str(path))) as reader:
                 batches = range(reader.num_record_batches)
-                header, ranges = _header(
+                header, ranges, indexed = _header(
                     reader.schema, lambda: sum(reader.get_batch(number).num_rows for number in batches)
                 )
 
@@ -143,10 +146,10 @@ def open_columns(path: Path, want: str) -> ColumnTable:
                 ]
                 row = last
 
-    return ColumnTable(path, header, read, want, size=rows)
+    return ColumnTable(path, header, read, want, indexed=indexed, size=rows)
 
 
-def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, range]]:
+def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, range], bool]:
     """The names of the columns, in the order of the data frame that pandas wrote: its index is first, if it has a name.
 
     pandas writes the index as the last columns, and notes which these are. An index of numbers at equal distances is
@@ -156,7 +159,7 @@ def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, 
         rows: returns the number of rows.
 
     Returns:
-        All names, and the numbers of those that are no column of the file.
+        All names, the numbers of those that are no column of the file, and whether the first is an index.
     """
     names = [str(name) for name in schema.names if str(name) != DASK and not str(name).startswith("__index_level_")]
     try:
@@ -175,7 +178,7 @@ def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, 
         ValueError,
     ):  # written by something else, or with another note of this name
         index, ranges = [], {}
-    return [*index, *(name for name in names if name not in index)], ranges
+    return [*index, *(name for name in names if name not in index)], ranges, bool(index)
 
 
 def require_pyarrow(path: str | Path, kind: str) -> None:
@@ -269,17 +272,18 @@ def table_of(name: str, value: Any, want: str) -> ColumnTable:
     if hasattr(value, "collect_schema") and not hasattr(value, "to_numpy"):  # a lazy frame of polars
         raise TypeError(f"{name}: got {shown(value)}, want a data frame: call its collect()")
     if hasattr(value, "column_names") and hasattr(value, "to_batches"):  # pyarrow
-        header, ranges = _header(value.schema, lambda: value.num_rows)
+        header, ranges, indexed = _header(value.schema, lambda: value.num_rows)
 
         def column(place: int) -> np.ndarray:
             index = ranges.get(header[place])
             return value.column(header[place]).to_numpy() if index is None else np.array(index)
 
-        return _of_columns(name, header, column, want)
+        return _of_columns(name, header, column, want, indexed=indexed)
     if (hasattr(value, "columns") and hasattr(value, "dtypes")) or _has_named_index(value):
         if hasattr(value, "iloc"):  # pandas
-            frame = _with_index(name, value)
-            return _of_columns(name, list(map(str, frame.columns)), lambda k: frame.iloc[:, k].to_numpy(), want)
+            frame, indexed = _with_index(name, value), _has_named_index(value)
+            header = list(map(str, frame.columns))
+            return _of_columns(name, header, lambda k: frame.iloc[:, k].to_numpy(), want, indexed=indexed)
         return _of_columns(name, list(value.columns), lambda k: value[value.columns[k]].to_numpy(), want)
     if isinstance(value, np.ndarray) and value.dtype.names:
         return _of_columns(name, list(value.dtype.names), lambda k: value[value.dtype.names[k]], want)
@@ -299,9 +303,15 @@ def table_of(name: str, value: Any, want: str) -> ColumnTable:
 
 
 def _of_columns(
-    name: str, header: list[str], column: Callable[[int], Any], want: str, *, unnamed: bool = False
+    name: str,
+    header: list[str],
+    column: Callable[[int], Any],
+    want: str,
+    *,
+    unnamed: bool = False,
+    indexed: bool = False,
 ) -> ColumnTable:
     def read(places: list[int]) -> Iterator[list[np.ndarray]]:
         yield [np.asarray(column(place)) for place in places]
 
-    return ColumnTable(name, header, read, want, unnamed=unnamed)
+    return ColumnTable(name, header, read, want, unnamed=unnamed, indexed=indexed)

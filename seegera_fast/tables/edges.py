@@ -223,7 +223,7 @@ def _weights_of(table: Any, block: Any, places: _Places) -> np.ndarray | None:
         return _implied_weights(table, block)
     if places.weight is None:
         return None
-    return column_of_numbers(table, block, places.weight, f"{table.want}, a weight of 0 or more", 0)
+    return column_of_numbers(table, block, places.weight, table.want, 0)
 
 
 def _implied_weights(table: Any, block: Any) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from ..support.naming import named
 from .join import parts_of_graph
 from .reading import Reading
 
@@ -104,9 +105,9 @@ class FromTable:
             weighted=weight is not None if weighted is None else weighted,
         ).checked()
         parts = parts_of_graph(edges, features, labels, reading)
-        named = {"name": parts.name, "nodes": parts.nodes, "feature_names": parts.feature_names}
-        options = {**named, "weighted": reading.weighted, **options}
-        with parts.named_errors():
+        found = {"name": parts.name, "nodes": parts.nodes, "feature_names": parts.feature_names}
+        options = {**found, "weighted": reading.weighted, **options}
+        with named(parts.places):
             graph = cls(parts.adjacency, parts.features, parts.labels, **options)
         graph.sides, graph.label_column = parts.sides, parts.label_column
         if parts.edge_times is not None:

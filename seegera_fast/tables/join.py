@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ class Parts:
         edge_times: None: there are none.
         sides: int64 ``[n]``: 0 for the nodes in the first column of the edges, 1 for those in the second, -1 for those
             without edges; None: a node is in both.
-        places: argument of the graph -> what its errors name instead.
+        places: argument of the graph -> what messages name instead.
         label_column: see :class:`NodeTables`.
         name: the name of the graph.
     """
@@ -53,17 +52,6 @@ class Parts:
     sides: np.ndarray | None = None
     label_column: str | int | None = None
     name: str = "graph"
-
-    @contextmanager
-    def named_errors(self) -> Iterator[None]:
-        """Gives errors of the graph the name of the file instead of that of its argument, with which they begin."""
-        try:
-            yield
-        except (TypeError, ValueError) as error:
-            argument, _, reason = str(error).partition(": ")
-            if self.places.get(argument, argument) == argument:
-                raise
-            raise ValueError(f"{self.places[argument]}: {reason}") from error
 
 
 def parts_of_graph(
@@ -285,20 +273,22 @@ def _compare(edges: Edges, rows: Rows, at: np.ndarray, in_edges: np.ndarray, nod
     Raises:
         ValueError: the tables have no name in common, or two rows are of one node.
     """
+    guess = f"; {rows.guess}" if rows.guess else ""
     order = np.argsort(at, kind="stable")
     twice = np.flatnonzero(np.diff(at[order]) == 0)
     if twice.size:
         first, second = (rows.table.place(rows.lines[order[twice[0] + k]]) for k in (0, 1))
         name = short(rows.names[order[twice[0] + 1]])
         raise ValueError(
-            f"{second}: got a second row for {name}, whose first is {first.rpartition(', ')[2]}, want one row per node"
+            f"{second}: got a second row for {name}, whose first is {first.rpartition(', ')[2]}, want one row per "
+            f"node{guess}"
         )
     path, other = edges.table.path, rows.path
     alone = ~in_edges[at]
     if alone.all():
         raise ValueError(
             f"{other}: got no name that is in {path}, want names such as {short(edges.names[0])} in its first column, "
-            f"got {short(rows.names[0])}"
+            f"got {short(rows.names[0])}{guess}"
         )
     if alone.any():
         first = int(alone.argmax())

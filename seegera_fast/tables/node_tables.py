@@ -113,6 +113,8 @@ class NodeTables:
             labels.settle(named, known)
         if isinstance(features, RowTable):
             features = features.features(self._reading.categories, self._label_of_features())
+            if named:
+                _warn_of_guessed_names(features, known)
         if isinstance(labels, RowTable):
             labels = labels.labels(self._reading.label)
         return features, labels
@@ -167,6 +169,15 @@ def _look_like_names(features: Rows, edges: Edges) -> bool:
     numbers = {*features.names}
     different = len(numbers) == len(features.names) and all(map(is_integer, numbers))
     return different and 2 * sum(name in numbers for name in edges.names) >= len(edges.names)
+
+
+def _warn_of_guessed_names(features: Rows, known: list[str]) -> None:
+    """Says that a column of different integers is read as names, where the nodes may be numbered and have none."""
+    names = features.names
+    numbered = "0" in known and all(map(NUMBER.fullmatch, known))
+    different = len({*names}) == len(names) and all(map(is_integer, names))
+    if features.guess and numbered and different and names != list(map(str, range(len(names)))):
+        warn_outside(f"{features.path}: {features.guess}")
 
 
 def _warn_of_ignored_names(features: Rows, edges: Edges) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..support.frames import is_missing
 from ..support.hints import short
 from .columns import ColumnTable
 from .edges import place_of
-from .headers import CLASSES, has_index, is_header_of_nameless_rows, is_header_of_rows, node_place
+from .headers import CLASSES, INDEX, NODES, has_index, is_header_of_nameless_rows, is_header_of_rows, node_place
 from .text import TextFile
 from .values import column_of_numbers, is_number, names_of, numbers_of
 
@@ -23,6 +23,7 @@ FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one 
 WHOLE = re.compile(r"[+-]?[0-9]+")
 # An integer as a table writes it where others are missing.
 DECIMAL = re.compile(r"([+-]?[0-9]+)\.0*")
+OTHERWISE = "node= says which one that is, names=False that there is none"
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Rows:
         values: the features, any matrix ``[rows, columns]``, or the labels ``[rows]``.
         columns: the names of the features; None: they have none.
         lines: the line of each row.
+        guess: see :class:`RowTable`.
     """
 
     path: Any
@@ -44,6 +46,7 @@ class Rows:
     columns: list[str] | None = None
     lines: list[int] | None = None
     table: Any = None
+    guess: str = ""
 
     def settled(self, named: bool) -> Rows:
         """The rows of a table whose first column was read both as names and as a feature."""
@@ -65,6 +68,7 @@ class RowTable:
         first: its first record, or the names of its columns.
         named: whether the rows have names; None: that depends on the nodes of the edges, because all are numbers.
         header: whether the first record has names of columns; None: that depends on the nodes of the edges.
+        guess: what messages say of the column of the names where its place alone tells that it is that; else "".
     """
 
     def __init__(
@@ -90,7 +94,9 @@ class RowTable:
         if self.header is None and numbers:
             self.header = False
         self.place = place_of(table, first, "node", node, node_place(first))
-        if names is not None or node is not None:
+        stated_names = names is not None or node is not None
+        self._by_place = not stated_names and (text or not table.indexed)
+        if stated_names:
             self.named = names is not False
         elif len(first) == 1:
             self.named = False
@@ -119,6 +125,23 @@ class RowTable:
                 f"{self.table.place(self.table.first_line)}: got {short(' '.join(self.first).strip())}, which is read "
                 f"as names of columns, {reason}; header=False if it is a row"
             )
+
+    @property
+    def guess(self) -> str:
+        name = self.first[self.place]
+        usual = name.lower() in NODES | INDEX or name.lower().endswith("_id")
+        if not self._by_place or not self.named or not self.header or usual:
+            return ""
+        return f"the column {short(name)} is read as the names of the nodes; {OTHERWISE}"
+
+    def _names(self, block: Any) -> Sequence[str]:
+        """The names of the nodes of a block."""
+        try:
+            return names_of(self.table, block, self.place)
+        except (TypeError, ValueError) as error:
+            if not self.guess:
+                raise
+            raise type(error)(f"{error}; {self.guess}") from None
 
     def label_place(self, label: Any) -> int:
         """The place of the labels: ``label``, or the one with a usual name, or the only one that holds no names."""
@@ -159,7 +182,7 @@ class RowTable:
         names, lines, parts, kinds = [], [], [], {place: [] for place in words}
         for block in self._blocks(sorted({*places, self.place} if may_be_named else places)):
             if may_be_named:
-                names += names_of(table, block, self.place)
+                names += self._names(block)
             lines.extend(block.lines)
             parts.append(self._numbers(block, plain))
             for place in words:
@@ -174,7 +197,8 @@ class RowTable:
             )
             columns += [f"{header[place] if header else place}={word}" for word in known]
         values = matrices[0] if not words else scipy.sparse.hstack([matrices[0], *matrices[1:]], format="csr")
-        return Rows(table.path, values, names if may_be_named else None, columns if header else None, lines, table)
+        known_names = names if may_be_named else None
+        return Rows(table.path, values, known_names, columns if header else None, lines, table, self.guess)
 
     def labels(self, label: Any) -> Rows:
         """Reads the column ``label`` as labels: all integers, or all words (an empty one: unknown).
@@ -187,14 +211,14 @@ class RowTable:
         names, lines, values = [], [], []
         for block in self._blocks(sorted({place, self.place} if self.named else {place})):
             if self.named:
-                names += names_of(table, block, self.place)
+                names += self._names(block)
             lines.extend(block.lines)
             column = block.column(place)
             values += column.tolist() if isinstance(column, np.ndarray) else column
         if not lines:
             raise ValueError(f"{table.path}: holds no labels, want one integer or word per node")
         found = _labels(table, values, lines, empty=self.named)
-        return Rows(table.path, found, names if self.named else None, None, lines, table)
+        return Rows(table.path, found, names if self.named else None, None, lines, table, self.guess)
 
     def has_feature(self, name: str) -> bool:
         """Whether a column of this name is read as a feature."""
@@ -222,7 +246,7 @@ class RowTable:
         if self.named is not False and place == self.place:
             raise ValueError(
                 f"{argument}: got {short(column)}, the column of {self.table.path} that is read as the names of the "
-                "nodes; node= says which one that is, names=False that there is none"
+                f"nodes; {OTHERWISE}"
             )
 
     def _refuse_twice(self, names: list[str]) -> None:

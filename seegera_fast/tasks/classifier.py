@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
+from ..autocast import without_autocast
 from ..support import arguments
 from .held_out import NodeSplit
 
@@ -53,6 +54,8 @@ class Fit(NamedTuple):
     test_accuracy: float | None
 
 
+@without_autocast
+@torch.enable_grad()
 def fit_classifier(
     embedding: torch.Tensor, labels: torch.Tensor, split: NodeSplit, config: ClassifierConfig, seed: int
 ) -> Fit:

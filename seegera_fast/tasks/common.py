@@ -20,6 +20,7 @@ from ..model import SeeGera
 from ..steps import check_steps
 from ..support.arguments import plain
 from ..support.hints import nearest
+from ..support.kept import lasting
 from ..support.progress import phase
 from ..training import Scores, Training, TrainingConfig, Validation, train
 from . import presets
@@ -45,6 +46,7 @@ class Settings(NamedTuple):
         return {**asdict(self.model), **asdict(self.training), **self.task, **more}
 
 
+@lasting
 def run(
     task: Task,
     graph: Graph,

@@ -14,12 +14,12 @@ from ..calibration import Reliability, fit_calibration, reliability
 from ..checkpoint import Checkpoint, digest
 from ..graph import Graph
 from ..scores import pair_products
+from ..sides import AUTO
 from ..support import arguments
 from ..training import require_finite
 from .common import run
 from .held_out import LinkSplit, check_link_split_of
 from .ranking import HITS, hits_at, mean_reciprocal_rank
-from .sides import AUTO
 from .splits import refuse_unused, split_links
 from .task import HeldOut, Score, Scored, Task, TaskResult
 

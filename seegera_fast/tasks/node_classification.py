@@ -11,13 +11,14 @@ import torch
 
 from ..batches import Batches
 from ..checkpoint import Checkpoint, digest
+from ..convert import warn_outside
 from ..graph import Graph
 from ..support import arguments
 from ..training import require_finite
 from .classifier import ClassifierConfig, fit_classifier
 from .common import run
 from .held_out import NodeSplit, check_node_split_of
-from .splits import labelled, public_split, refuse_unused, split_nodes
+from .splits import has_public_split, labelled, public_split, refuse_unused, split_nodes
 from .task import HeldOut, Score, Scored, Task, TaskResult
 
 
@@ -62,7 +63,7 @@ def node_classification(
         seed: seed of the split, the initial weights and all draws.
         train, valid: shares of the labelled nodes in a random split, see :func:`split_nodes`.
         public: True: take the split in ``graph.masks``. False: draw a random split. None: take the split in
-            ``graph.masks`` if it has one.
+            ``graph.masks`` if it has one: "train", "test" and perhaps "valid".
         split: a split of the nodes, which replaces the one that would be taken or drawn.
         progress: show progress on stderr: a bar at a terminal or in a notebook, else a line now and then.
         checkpoint: where to save the run's state, and whether to continue from it; None: nowhere.
@@ -95,8 +96,15 @@ def _split(
     graph: Graph, seed: int, train: float, valid: float, public: bool | None, split: NodeSplit | None
 ) -> HeldOut:
     if split is None:
-        has_split = {"train", "valid", "test"} <= set(graph.masks)
-        public = has_split if public is None else arguments.flag("public", public)
+        if public is None:
+            public = has_public_split(graph)
+            if graph.masks and not public:
+                warn_outside(
+                    f"graph: its masks are {', '.join(map(repr, graph.masks))}, and those of a public split would be "
+                    "'train', 'test' and perhaps 'valid', so that a split is drawn; public=False says so without this "
+                    "warning"
+                )
+        public = arguments.flag("public", public)
         if public:
             why = "the split in graph.masks is taken; public=False draws one"
             refuse_unused(node_classification, {"train": train, "valid": valid}, why)

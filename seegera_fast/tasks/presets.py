@@ -41,6 +41,11 @@ def load(task: str, name: str, variant: str = "v3") -> dict[str, Any]:
         >>> fields = sf.tasks.presets.load("link_prediction", "cora")
     """
     check("name", name, names(task))
+    if isinstance(variant, str) and variant in VARIANTS.values():
+        raise ValueError(
+            f"variant: got {variant!r}, which is a variant of a model; want of a task 'v1' (independent), 'v2' "
+            "(correlated) or 'v3' (correlated, with masking)"
+        )
     check("variant", variant, VARIANTS)
     common, preset = (_tables(task).get(table, {}) for table in (COMMON, name))
     like = TASKS[task].like

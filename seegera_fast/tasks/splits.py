@@ -12,10 +12,11 @@ import torch
 from ..convert import warn_outside
 from ..graph import Graph, check_graph
 from ..sampling import ZeroEntries, share
+from ..sides import AUTO, NonEdgesAcross
 from ..sparse_matrix import SparseMatrix
 from ..support import arguments
+from ..support.kept import lasting
 from .held_out import FeatureSplit, LinkSplit, NodeSplit
-from .sides import AUTO, NonEdgesAcross
 
 # Further pairs without a link for each edge that is held out for validation, and at most.
 MORE, MOST_MORE = 20, 100_000
@@ -31,6 +32,7 @@ def refuse_unused(function: Callable[..., Any], given: Mapping[str, Any], why: s
             raise ValueError(f"{name}: got {arguments.shown(value)}, want nothing where {why}")
 
 
+@lasting
 def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int = 0, *, sides: Any = None) -> LinkSplit:
     """Holds out ``floor(valid * edges)`` and ``floor(test * edges)`` undirected edges.
 
@@ -87,6 +89,7 @@ def split_links(graph: Graph, valid: float = 0.2, test: float = 0.1, seed: int =
     )
 
 
+@lasting
 def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: int = 0) -> FeatureSplit:
     """Hides ``floor(valid * nnz)`` and ``floor(test * nnz)`` of the non-zero features.
 
@@ -131,6 +134,7 @@ def split_features(graph: Graph, valid: float = 0.1, test: float = 0.2, seed: in
     )
 
 
+@lasting
 def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int = 0) -> NodeSplit:
     """Draws ``floor(train * k)`` and ``floor(valid * k)`` of the k nodes with a known label; the rest is the test part.
 
@@ -160,19 +164,34 @@ def split_nodes(graph: Graph, train: float = 0.1, valid: float = 0.1, seed: int 
     return NodeSplit(*(known[part.sort().values].to(graph.device) for part in parts))
 
 
+def has_public_split(graph: Graph) -> bool:
+    """Whether ``graph.masks`` say which nodes are for training and which for testing."""
+    return {"train", "test"} <= set(graph.masks)
+
+
+@lasting
 def public_split(graph: Graph) -> NodeSplit:
     """The split in ``graph.masks``, without the nodes whose label is unknown.
 
+    The masks are "train", "test" and, where there are nodes for validation, "valid".
+
     Raises:
         TypeError: ``graph`` is not a Graph.
-        ValueError: the graph has no labels, a mask is missing, or two masks have a node in common.
+        ValueError: the graph has no labels, a mask is missing or has another name, or two masks have a node in common.
     """
     check_graph(graph)
     known = labelled(graph)
-    missing = [part for part in ("train", "valid", "test") if part not in graph.masks]
+    parts = ("train", "valid", "test")
+    missing = [part for part in parts if part not in graph.masks]
+    others = [name for name in graph.masks if name not in parts and name.startswith("val")]
+    if has_public_split(graph) and not others:
+        missing = []
     if missing:
-        raise ValueError(f"graph: has no mask {' or '.join(map(repr, missing))}, want a public split in graph.masks")
-    masks = [graph.masks[part].to(known.device) for part in ("train", "valid", "test")]
+        found = f"; its masks are {', '.join(map(repr, graph.masks))}" if graph.masks else ""
+        raise ValueError(
+            f"graph: has no mask {' or '.join(map(repr, missing))}, want a public split in graph.masks{found}"
+        )
+    masks = [graph.masks.get(part, torch.zeros_like(known)).to(known.device) for part in parts]
     shared = int((torch.stack(masks).sum(dim=0) > 1).sum())
     if shared:
         raise ValueError(f"graph: {shared} nodes are in more than one of the masks train, valid and test")

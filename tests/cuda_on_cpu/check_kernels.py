@@ -206,6 +206,14 @@ def test_mask_edges(run, name, share, dtype):
     assert_same_bits(dense, dense.T, name="the transpose")
 
 
+@pytest.mark.parametrize("number", [-1, 10**12])
+def test_wrong_numbers_of_edges_write_nothing_past_the_end(run, number):
+    """If all entries are of no edge they all stay, which are more than the results have room for."""
+    looped, edge = cases.graph("random").with_self_loops()
+    _, col, _ = run(lambda: parts(ops.mask_edges(looped, torch.full_like(edge, number), 5, 4)))
+    assert_same_bits(col, looped.col[:-10])
+
+
 def test_mask_edges_of_a_matrix_without_rows(run):
     rowptr, col, values = run(lambda: parts(ops.mask_edges(*edges.without_rows(), 0, 4)))
     assert (rowptr.tolist(), col.tolist(), values.tolist()) == ([0], [], [])

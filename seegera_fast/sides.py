@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from ..convert import warn_outside
-from ..graph import Graph
-from ..sampling import ZeroEntries
-from ..support import arguments
+from .convert import warn_outside
+from .graph import Graph
+from .sampling import ZeroEntries
+from .support import arguments
 
 AUTO = "auto"
 NO_SIDE = -1
