@@ -364,7 +364,7 @@ def test_arrays_without_rows_or_columns(edges, tmp_path, shape):
 
 def test_writings_that_are_read(tmp_path):
     """A byte order mark, three kinds of line end, zeros in front, and comments in any letters and any encoding."""
-    (tmp_path / "edges.txt").write_bytes(b"\xef\xbb\xbf007 1\r0, 2 # 1_0,, \xe9\r\n 1,7 0.5\n\t2\t3\t1e-3  \n3 4 .5#x")
+    (tmp_path / "edges.txt").write_bytes(b"\xef\xbb\xbf007 1\r0, 2 # 1_0,, \xe9\r\n 1,7, 0.5\n\t2\t3\t1e-3  \n3 4 .5#x")
     graph = read_graph(tmp_path / "edges.txt", names=False, weighted=True)
     assert graph.edges().tolist() == [[0, 2], [1, 7], [2, 3], [3, 4]]
     assert sorted(set(graph.weights.tolist())) == [np.float32(0.001), 0.5, 1]

@@ -18,6 +18,7 @@ import torch
 from ..convert import warn_of_ignored_weights, warn_of_vanished_edges, warn_outside
 from ..support.array_folder import FolderWriter
 from ..support.hints import counted
+from ..support.naming import named
 from ..support.pieces import spans
 from ..support.progress import Steps
 from .adjacency import EdgeTimes
@@ -135,8 +136,9 @@ class OnDisk:
                 self.entries += row.size
                 steps.advance(min(steps.total - steps.done, edges.ends[0].size // len(buckets)))
         self._writer.array("rowptr", np.cumsum(lengths))
-        warn_of_ignored_weights(zeros, others)
-        warn_of_vanished_edges(lost // 2, self._dtype)
+        with named({"adjacency": str(edges.table.path)}):
+            warn_of_ignored_weights(zeros, others)
+            warn_of_vanished_edges(lost // 2, self._dtype)
 
 
 class _Entries:
