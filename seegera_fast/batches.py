@@ -328,7 +328,8 @@ class LoadedBatches:
         width = getattr(getattr(data, "x", None), "shape", (0, self.graph.num_features))[1:]
         if tuple(width) not in ((), (self.graph.num_features,)):
             raise ValueError(self._other_features(width[0]))
-        return self._lean.subgraph(arguments.integers("n_id", numbers, self.graph.device, self.graph.num_nodes))
+        device, nodes = self.graph.device, self.graph.num_nodes
+        return self._lean.subgraph(arguments.integers("n_id", numbers, device, nodes, of_nodes=True))
 
     def _other_features(self, got: int) -> str:
         return f"data: has {got} features, want {self.graph.num_features}, as the graph that the model was built with"

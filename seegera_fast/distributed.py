@@ -232,7 +232,7 @@ def rank_of_error(error: BaseException) -> int | None:
 
 def by_torchrun() -> bool:
     """Whether torchrun has started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    return bool(os.environ.get("TORCHELASTIC_RUN_ID"))
 
 
 def local_rank() -> int:

@@ -156,7 +156,9 @@ class SeeGeraEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             features: None: those of the Graph, or of the graph of :meth:`fit`.
         """
         check_is_fitted(self)
-        return self._embed(self._graph(X, None, features))
+        graph = self._graph(X, None, features)
+        with named({"graph": "X" if features is None else "features"}):
+            return self._embed(graph)
 
     def predict_links(self, pairs: Any) -> np.ndarray:
         """Probabilities of links, ``[m]``; calibrated if ``model_.calibration`` is there.

@@ -179,7 +179,7 @@ class Prediction:
         if draws is not None:
             draws = arguments.whole("draws", draws, least=2, most=arguments.MOST_DRAWS, wanted="an int or None")
         graph = self._checked(graph)
-        pairs = arguments.integers("pairs", pairs, graph.device, graph.num_nodes)
+        pairs = arguments.integers("pairs", pairs, graph.device, graph.num_nodes, of_nodes=True)
         if pairs.numel() == 0:
             pairs = pairs.new_empty(0, 2)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
@@ -285,7 +285,7 @@ class Prediction:
         per_node = arguments.flag("per_node", per_node)
         k = arguments.whole("k", k, least=1, most=n - 1 if per_node else n * (n - 1) // 2)
         if nodes is not None:
-            nodes = arguments.integers("nodes", nodes, graph.device, n)
+            nodes = arguments.integers("nodes", nodes, graph.device, n, of_nodes=True)
             if nodes.ndim != 1:
                 raise ValueError(f"nodes: got shape {tuple(nodes.shape)}, want [m]")
         if isinstance(sides, str):
@@ -323,7 +323,7 @@ class Prediction:
             TypeError, ValueError: the model has no feature side; ``rows`` or ``cols`` are not integers or out of range.
         """
         graph, seed = self._to_reconstruct(graph, seed)
-        rows = arguments.integers("rows", rows, graph.device, graph.num_nodes)
+        rows = arguments.integers("rows", rows, graph.device, graph.num_nodes, of_nodes=True)
         cols = arguments.integers("cols", cols, graph.device, self.num_features)
         if rows.ndim != 1 or rows.shape != cols.shape:
             raise ValueError(f"rows, cols: got shapes {tuple(rows.shape)} and {tuple(cols.shape)}, want one [m]")
@@ -366,7 +366,7 @@ class Prediction:
         k = arguments.whole("k", k, least=1, most=self.num_features)
         if nodes is None:
             nodes = torch.arange(graph.num_nodes, device=graph.device)
-        nodes = arguments.integers("nodes", nodes, graph.device, graph.num_nodes)
+        nodes = arguments.integers("nodes", nodes, graph.device, graph.num_nodes, of_nodes=True)
         if nodes.ndim != 1:
             raise ValueError(f"nodes: got shape {tuple(nodes.shape)}, want [m]")
         with torch.no_grad():

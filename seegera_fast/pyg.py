@@ -172,7 +172,7 @@ def _num_nodes(data: Any, edge_index: Any) -> Any:
     found, guessed = _nodes_of(data)
     if found is not None and not guessed:
         return found
-    lengths = {name: len(value) for name in PER_NODE if getattr(value := _value(data, name), "ndim", 0)}
+    lengths = {name: value.shape[0] for name in PER_NODE if getattr(value := _value(data, name), "ndim", 0)}
     masks = [lengths[name] for name in MASKS.values() if name in lengths]
     # A label for each edge says nothing about nodes.
     if (lengths.get(LABELS),) == np.shape(edge_index)[-1:] and lengths[LABELS] not in masks:
@@ -222,7 +222,10 @@ def labels_of_data(data: Any, name: str, num_nodes: int) -> Labels:
     found = arguments.array(f"data.{name}", given)
     missing = None
     if found.ndim == 0 or found.shape[0] != num_nodes:
-        missing = f"data.{name} has shape {tuple(found.shape)}, which is not a label for each of {num_nodes} nodes"
+        missing = (
+            f"data.{name} has shape {tuple(found.shape)}, which is not a label for each of {num_nodes} nodes "
+            "(data.num_nodes sets their number)"
+        )
     elif found.dtype.kind == "f" and not _are_classes(found):
         missing = f"data.{name} holds real numbers ({_dtype(given)}), which are no classes"
     elif found.ndim > 1 and found.shape[1] > 1 and found.dtype.kind in "iu" and not np.isin(found, (0, 1)).all():

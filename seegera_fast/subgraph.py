@@ -116,7 +116,7 @@ def _numbers_of(nodes: Any, num_nodes: int, device: torch.device) -> torch.Tenso
             raise ValueError(f"nodes: got a mask of shape {tuple(mask.shape)}, want [{num_nodes}]")
         numbers = mask.nonzero().flatten()
     else:
-        numbers = arguments.integers("nodes", given, device, below=num_nodes)
+        numbers = arguments.integers("nodes", given, device, below=num_nodes, of_nodes=True)
         if numbers.ndim != 1:
             raise ValueError(f"nodes: got shape {tuple(numbers.shape)}, want [m]")
         arguments.all_different("nodes", numbers)

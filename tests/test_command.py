@@ -11,6 +11,7 @@ from command import refused
 from disk import files_in
 
 import seegera_fast as sf
+from seegera_fast.command.table_options import in_options
 
 BAD_OPTIONS = [
     (["trian"], ["'trian'", "the nearest: train"]),
@@ -59,6 +60,19 @@ def test_bad_options_are_refused(run, tmp_path, monkeypatch, argv, parts):
     (tmp_path / "file").write_text("")
     refused(run(*argv), *parts)
     assert files_in(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("want it as in encoding='latin-1'", "want it as in --encoding 'latin-1'"),
+        ("as in separator=';', or separator=' '", "as in --separator semicolon, or --separator blank"),
+        ("ignored; weighted=True keeps them, names=False", "ignored; --weighted keeps them, --no-names"),
+        ("got nodes=5 and a label=", "got nodes=5 and a --label"),
+    ],
+)
+def test_messages_name_options(said, shown):
+    assert in_options(said) == shown
 
 
 def test_debug_shows_the_traceback(run, tmp_path):

@@ -158,8 +158,15 @@ def test_an_index_in_another_order_is_refused():
         with pytest.raises(ValueError, match=rf"^{name}: got an index with the names .*, want {name}\.loc\[{loc}\]"):
             call()
     for other in (square[nodes[::-1]], square.loc[nodes[::-1]], pandas.DataFrame(TRIANGLE)[nodes]):
-        with pytest.raises(ValueError, match=r"^adjacency: got rows and .* adjacency\.loc\[adjacency\.columns\]$"):
+        with pytest.raises(ValueError, match=r"^adjacency: got rows and .* adjacency\.loc\[adjacency\.columns\], or"):
             Graph(other)
+    counted = features.reset_index(drop=True)
+    for other in (counted.iloc[::-1], counted.sort_values("age", ascending=False)):
+        with pytest.raises(ValueError, match=r"^features: got an index with the names of the nodes in another order"):
+            Graph(TRIANGLE, other, nodes=range(4))
+    for index in ([0, 1, 2, 3], pandas.Index([2, pandas.NA, 1, 3])):
+        graph = Graph(square, features.set_axis(index), nodes=nodes)
+        assert graph.features.to_dense().flatten().tolist() == [1, 2, 3, 4]
 
 
 def test_integers_among_objects_are_integers():

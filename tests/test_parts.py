@@ -109,6 +109,7 @@ def test_what_was_cut_is_kept_until_the_links_change(monkeypatch):
         (49, ValueError, "parts: got 49, want 1 to 48"),
         (0, ValueError, "parts: got 0, want"),
         (2.0, TypeError, "parts: got 2.0, want an int"),
+        (["a"] * 48, TypeError, "parts: got words, want integers$"),
         ([0] * 47, ValueError, r"parts: got shape \(47,\), want \(48,\), the part of each node of this graph"),
         ([0.5] * 48, TypeError, "parts: got torch.float"),
         ([-1] + [0] * 47, ValueError, "parts: got numbers from -1 to 0, want 0 to 47"),

@@ -150,6 +150,8 @@ def test_names_by_what_says_so_need_no_warning(recwarn):
         pyarrow.Table.from_pandas(indexed),
         {"id": [2, 1, 0], **ages},
         {"user_id": [2, 1, 0], **ages},
+        {"userId": [2, 1, 0], **ages},
+        {"index": [2, 1, 0], **ages},
         {"x": [0, 1, 2], **ages},
     ):
         assert sf.Graph.from_table(edges, features).feature_names.tolist() == ["age"]

@@ -15,15 +15,15 @@ TABLE_OPTIONS = (
     *("source", "target", "weight", "node", "label", "categories"),
     *("names", "header", "separator", "encoding", "comments"),
 )
+SEPARATORS = {"tab": "\t", "blank": " ", "comma": ",", "semicolon": ";"}
 # What messages say of an argument: names=False, or label= for any value.
-ARGUMENT = re.compile(rf"\b({'|'.join(TABLE_OPTIONS)}|weighted)=(?:(True\b|False\b|' ?')|(?=[ ,;)]|$))")
+ARGUMENT = re.compile(rf"\b({'|'.join(TABLE_OPTIONS)}|weighted)=(?:(True\b|False\b|'[^']*')|(?=[ ,;)]|$))")
 OF_FLAG = {
     **{(name, "False"): f"--no-{name}" for name in ("names", "header")},
     ("weighted", "False"): "no --weighted",
-    ("comments", "''"): "--comments ''",
-    ("separator", "' '"): "--separator blank",
+    **{(name, "True"): f"--{name}" for name in ("names", "header", "weighted")},
+    **{("separator", repr(letter)): f"--separator {word}" for word, letter in SEPARATORS.items()},
 }
-SEPARATORS = {"tab": "\t", "blank": " ", "comma": ",", "semicolon": ";"}
 
 
 def read_column(text: str) -> str | int:
@@ -136,7 +136,12 @@ def as_options(tables: Mapping[str, Any]) -> str:
 
 def in_options(message: str) -> str:
     """A message of Graph.from_table with the command's options in place of its arguments, such as ``names=False``."""
-    return ARGUMENT.sub(lambda found: OF_FLAG.get((found[1], found[2]), f"--{found[1]}"), message)
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        return OF_FLAG.get((name, value), f"--{name} {value}" if value else f"--{name}")
+
+    return ARGUMENT.sub(option, message)
 
 
 def given_table_options(options: argparse.Namespace) -> dict[str, Any]:

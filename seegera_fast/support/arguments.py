@@ -229,7 +229,14 @@ def unmasked(name: str, value: Any) -> None:
 
 
 def integers(
-    name: str, value: Any, device: torch.device, below: int | None = None, *, own: bool = False, marks: bool = False
+    name: str,
+    value: Any,
+    device: torch.device,
+    below: int | None = None,
+    *,
+    own: bool = False,
+    marks: bool = False,
+    of_nodes: bool = False,
 ) -> torch.Tensor:
     """Converts integers to int64 on a device, because torch would take a uint8 or bool tensor for a mask.
 
@@ -237,7 +244,9 @@ def integers(
         below: all must be from 0 to ``below - 1``; None: any.
         own: the result shares no memory with what was given, for an object that keeps it.
         marks: booleans are taken too, as 0 and 1.
+        of_nodes: they are numbers of nodes of a graph, and the message for names says where these are.
     """
+    want = f"want integers{' or booleans' if marks else ''}"
     if isinstance(value, torch.Tensor):
         dense(name, value)
     else:
@@ -246,11 +255,12 @@ def integers(
         found = torch.as_tensor(_as_torch_takes_it(value), device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         if _are_words(value):
-            raise TypeError(f"{name}: got words, want integers: node k has the name graph.nodes[k]") from None
+            where = ": node k has the name graph.nodes[k]" if of_nodes else ""
+            raise TypeError(f"{name}: got words, {want}{where}") from None
         raise TypeError(f"{name}: got {type(value).__name__} that is no tensor of integers ({error})") from None
     refused = found.is_floating_point() or found.is_complex() or (found.dtype == torch.bool and not marks)
     if found.numel() and refused:
-        raise TypeError(f"{name}: got {found.dtype}, want integers{' or booleans' if marks else ''}")
+        raise TypeError(f"{name}: got {found.dtype}, {want}")
     found = found.to(torch.int64, copy=own)
     if below is not None and found.numel():
         in_range(name, found, below)

@@ -66,7 +66,7 @@ def check_square(name: str, value: Any) -> None:
     if _is_pandas(value) and _are_reordered(value.index.tolist(), list(value.columns)):
         raise ValueError(
             f"{name}: got rows and columns with the same labels in different orders, want one order: "
-            f"{name}.loc[{name}.columns]"
+            f"{name}.loc[{name}.columns], or {name}.to_numpy() if the labels say nothing"
         )
 
 
@@ -78,8 +78,9 @@ def check_index(name: str, value: Any, nodes: np.ndarray | None, axes: int = 1) 
     """
     if nodes is None or not hasattr(type(value), "iloc"):
         return
-    # The index that pandas gives by itself counts the rows.
-    if not hasattr(type(value.index), "step") and _are_reordered(value.index.tolist(), nodes.tolist()):
+    labels = value.index.tolist()
+    # An index from 0 on counts the rows, as pandas makes it by itself.
+    if _are_reordered(labels, nodes.tolist()) and labels != list(range(len(labels))):
         names = ", ".join(["names"] * axes)
         raise ValueError(
             f"{name}: got an index with the names of the nodes in another order, want {name}.loc[{names}] with the "
@@ -88,7 +89,9 @@ def check_index(name: str, value: Any, nodes: np.ndarray | None, axes: int = 1) 
 
 
 def _are_reordered(labels: list[Any], wanted: list[Any]) -> bool:
-    return len(labels) == len(wanted) and labels != wanted and Counter(labels) == Counter(wanted)
+    if len(labels) != len(wanted) or any(map(is_missing, labels)):
+        return False
+    return Counter(labels) == Counter(wanted) and labels != wanted
 
 
 def is_missing(value: Any) -> bool:

@@ -20,6 +20,8 @@ from .text import TextFile
 from .values import column_of_numbers, is_number, names_of, numbers_of
 
 FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one word"
+# Usual names of a column of nodes that is found by its place.
+NUMBERED = {"index", "idx", "nodes", "vertex"}
 WHOLE = re.compile(r"[+-]?[0-9]+")
 # An integer as a table writes it where others are missing.
 DECIMAL = re.compile(r"([+-]?[0-9]+)\.0*")
@@ -129,7 +131,7 @@ class RowTable:
     @property
     def guess(self) -> str:
         name = self.first[self.place]
-        usual = name.lower() in NODES | INDEX or name.lower().endswith("_id")
+        usual = name.lower() in NODES | INDEX | NUMBERED or name.endswith(("_id", "_ID", "Id", "ID"))
         if not self._by_place or not self.named or not self.header or usual:
             return ""
         return f"the column {short(name)} is read as the names of the nodes; {OTHERWISE}"

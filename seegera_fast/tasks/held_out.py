@@ -166,7 +166,7 @@ class NodeSplit:
         for name in ("train", "valid", "test"):
             given = getattr(self, name)
             device = given.device if isinstance(given, torch.Tensor) else torch.device("cpu")
-            part = arguments.integers(name, given, device).sort().values
+            part = arguments.integers(name, given, device, of_nodes=True).sort().values
             if part.ndim != 1:
                 raise ValueError(f"{name}: got shape {tuple(part.shape)}, want node numbers [k]")
             if part.numel() and part[0] < 0:
@@ -263,7 +263,7 @@ def _refuse_leaks(split: Any, seen: torch.Tensor, width: int, words: tuple[str, 
 
 def _pairs(name: str, pairs: Any, graph: Graph) -> torch.Tensor:
     """int64 ``[m, 2]``: pairs of different nodes, the smaller number first."""
-    found = arguments.integers(name, pairs, graph.device, below=graph.num_nodes)
+    found = arguments.integers(name, pairs, graph.device, below=graph.num_nodes, of_nodes=True)
     if found.numel() == 0:
         return found.new_empty(0, 2)
     if found.ndim != 2 or found.shape[1] != 2:

@@ -183,8 +183,7 @@ def public_split(graph: Graph) -> NodeSplit:
     known = labelled(graph)
     parts = ("train", "valid", "test")
     missing = [part for part in parts if part not in graph.masks]
-    others = [name for name in graph.masks if name not in parts and name.startswith("val")]
-    if has_public_split(graph) and not others:
+    if has_public_split(graph) and not {"val", "val_mask", "validation"} & set(graph.masks):
         missing = []
     if missing:
         found = f"; its masks are {', '.join(map(repr, graph.masks))}" if graph.masks else ""
