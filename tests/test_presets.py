@@ -161,8 +161,10 @@ def test_unknown_presets_name_the_nearest():
         presets.load("link_prediction", "citeseeer")
     with pytest.raises(ValueError, match="task: got 'link_predict', which is not known; the nearest: link_prediction"):
         presets.load("link_predict", "cora")
-    with pytest.raises(ValueError, match="variant: got 'correlated', which is not known; want one of v1, v2, v3"):
+    with pytest.raises(ValueError, match=r"variant: got 'correlated', which is a variant of a model; want .* 'v2' .*"):
         presets.load("link_prediction", "cora", "correlated")
+    with pytest.raises(ValueError, match="variant: got 'v4', which is not known; want one of v1, v2, v3"):
+        presets.load("link_prediction", "cora", "v4")
     with pytest.raises(TypeError, match="name: got 3"):
         presets.load("link_prediction", 3)
     # The table of what data sets have in common is no preset.
