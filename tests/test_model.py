@@ -200,6 +200,11 @@ def test_save_and_load(tmp_path):
     [
         ({"embeding_dim": 3}, TypeError, "the nearest: embedding_dim"),
         ({"variant": "v9"}, ValueError, "variant: got 'v9', want one of 'correlated', 'independent'"),
+        (
+            {"variant": "v3"},
+            ValueError,
+            "variant: got 'v3', which is a variant of a task; want of a model 'independent'",
+        ),
         ({"embedding_dim": 0}, ValueError, "embedding_dim: got 0, want 1 to 2147483647"),
         ({"embedding_dim": 2.5}, TypeError, "embedding_dim: got 2.5, want an int"),
         ({"embedding_dim": 10**20}, ValueError, r"embedding_dim: got 10{20}, want 1 to 2147483647"),
