@@ -44,9 +44,9 @@ def read_planetoid(folder: Path, key: str) -> RawGraph:
     if x.shape[0] > allx.shape[0]:
         raise ValueError(f"{paths['x']}: {x.shape[0]} rows, more than the {allx.shape[0]} of allx")
     if (x != allx[: x.shape[0]]).nnz:
-        raise ValueError(f"{paths['x']}: the rows are not the first ones of allx, want files of one edition")
+        raise ValueError(f"{paths['x']}: the rows are not the first ones of {paths['allx']}, want files of one edition")
     if not np.array_equal(y, ally[: y.shape[0]]):
-        raise ValueError(f"{paths['y']}: the rows are not the first ones of ally, want files of one edition")
+        raise ValueError(f"{paths['y']}: the rows are not the first ones of {paths['ally']}, want files of one edition")
     known = allx.shape[0]
     graph = read_pickle(paths["graph"])
     if not isinstance(graph, dict):
