@@ -68,6 +68,7 @@ def test_bad_options_are_refused(run, tmp_path, monkeypatch, argv, parts):
         ("want it as in encoding='latin-1'", "want it as in --encoding 'latin-1'"),
         ("as in separator=';', or separator=' '", "as in --separator semicolon, or --separator blank"),
         ("ignored; weighted=True keeps them, names=False", "ignored; --weighted keeps them, --no-names"),
+        ("public=False says so", "--split 0.1,0.1 says so"),
         ("got nodes=5 and a label=", "got nodes=5 and a --label"),
     ],
 )

@@ -17,10 +17,11 @@ TABLE_OPTIONS = (
 )
 SEPARATORS = {"tab": "\t", "blank": " ", "comma": ",", "semicolon": ";"}
 # What messages say of an argument: names=False, or label= for any value.
-ARGUMENT = re.compile(rf"\b({'|'.join(TABLE_OPTIONS)}|weighted)=(?:(True\b|False\b|'[^']*')|(?=[ ,;)]|$))")
+ARGUMENT = re.compile(rf"\b({'|'.join(TABLE_OPTIONS)}|weighted|public)=(?:(True\b|False\b|'[^']*')|(?=[ ,;)]|$))")
 OF_FLAG = {
     **{(name, "False"): f"--no-{name}" for name in ("names", "header")},
     ("weighted", "False"): "no --weighted",
+    ("public", "False"): "--split 0.1,0.1",
     **{(name, "True"): f"--{name}" for name in ("names", "header", "weighted")},
     **{("separator", repr(letter)): f"--separator {word}" for word, letter in SEPARATORS.items()},
 }
@@ -135,7 +136,7 @@ def as_options(tables: Mapping[str, Any]) -> str:
 
 
 def in_options(message: str) -> str:
-    """A message of Graph.from_table with the command's options in place of its arguments, such as ``names=False``."""
+    """A message of a graph or a task with the command's options in place of its arguments, such as ``names=False``."""
 
     def option(found: re.Match[str]) -> str:
         name, value = found.groups()

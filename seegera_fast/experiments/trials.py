@@ -66,11 +66,11 @@ class Setting:
         }
         rates = {name for name, kind in known.items() if kind == "float"}
         rates |= {name for name, default in TASKS[self.task].fields.items() if type(default) is float}
-        numbers = [
-            (name, float(value) if name in rates and type(value) is int else value) for name, value in self.fields
-        ]
-        fields = tuple((name, value + 0.0 if type(value) is float else value) for name, value in numbers)
-        object.__setattr__(self, "fields", fields)
+        fields = (
+            (name, value + 0.0 if type(value) is float or (type(value) is int and name in rates) else value)
+            for name, value in self.fields
+        )
+        object.__setattr__(self, "fields", tuple(fields))
 
     @property
     def name(self) -> str:

@@ -101,8 +101,8 @@ def _split(
             if graph.masks and not public:
                 warn_outside(
                     f"graph: its masks are {', '.join(map(repr, graph.masks))}, and those of a public split would be "
-                    "'train', 'test' and perhaps 'valid', so that a split is drawn; public=False, or on the command "
-                    "line --split 0.1,0.1, says so without this warning"
+                    "'train', 'test' and perhaps 'valid', so that a split is drawn; public=False says so without this "
+                    "warning"
                 )
         public = arguments.flag("public", public)
         if public:

@@ -182,9 +182,9 @@ def public_split(graph: Graph) -> NodeSplit:
     check_graph(graph)
     known = labelled(graph)
     parts = ("train", "valid", "test")
-    missing = [part for part in parts if part not in graph.masks]
-    if has_public_split(graph) and not {"val", "val_mask", "validation"} & set(graph.masks):
-        missing = []
+    # Nodes for validation may be missing, but not have another name.
+    needed = parts if {"val", "val_mask", "validation"} & set(graph.masks) else ("train", "test")
+    missing = [part for part in needed if part not in graph.masks]
     if missing:
         found = f"; its masks are {', '.join(map(repr, graph.masks))}" if graph.masks else ""
         raise ValueError(
