@@ -9,7 +9,6 @@ import importlib.util
 import os
 import pathlib
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from .sparse_matrix import SparseMatrix
 from .support.arguments import choice
 from .support.atomic import Unwritable
 from .support.hints import quoted
+from .support.warning import warn_outside
 
 # Of an OSError: a folder is not there to be written to, or its disk is full.
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT)
@@ -192,9 +192,8 @@ def _warn_of_unknown_words() -> None:
     for variable, words in WORDS.items():
         word = os.environ.get(variable)
         if word and word not in words:
-            warnings.warn(
-                f"{variable}: got {quoted(word)}, want one of {', '.join(words)}, or no such variable; it is ignored",
-                stacklevel=3,
+            warn_outside(
+                f"{variable}: got {quoted(word)}, want one of {', '.join(words)}, or no such variable; it is ignored"
             )
 
 
@@ -415,8 +414,7 @@ def _warn_once() -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(
+        warn_outside(
             f"seegera_fast runs without its compiled kernels ({CPU.missing}): plain PyTorch does their work, "
-            "slowly. Reinstall it where a C++ compiler is found (GCC 12 or later, or Clang)",
-            stacklevel=4,
+            "slowly. Reinstall it where a C++ compiler is found (GCC 12 or later, or Clang)"
         )

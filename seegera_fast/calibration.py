@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .convert import warn_outside
 from .support import arguments
+from .support.warning import warn_outside
 
 BINS = 10
 

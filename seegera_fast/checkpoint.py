@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from .graph import Graph
 from .model import SeeGera
 from .support import arguments
 from .support.atomic import Lock, alone, remove_unfinished, require_file, require_writable
+from .support.warning import warn_outside
 from .version import __version__
 
 
@@ -96,9 +96,7 @@ class Checkpoint:
                 lock.require_kept()
             write(Path(self.path), state, course.identity)
         except OSError as error:
-            warnings.warn(
-                f"epoch {state.epoch}: no checkpoint was written, the training goes on ({error})", stacklevel=3
-            )
+            warn_outside(f"epoch {state.epoch}: no checkpoint was written, the training goes on ({error})")
 
 
 def fingerprint(graph: Graph) -> dict[str, Any]:

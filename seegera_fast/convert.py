@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +13,7 @@ from .edge_keys import distinct, symmetric_pattern
 from .entries import MOST_ROWS, OwnCoo
 from .support.arguments import FLOATING as FLOATING
 from .support.arguments import array, dense, shown, text, whole
-from .support.naming import renamed
+from .support.warning import warn_outside
 
 # Weights that differ by no more than this part of them are the same, but for the rounding of sums.
 SAME = 1e-9
@@ -217,11 +214,3 @@ def _boolean_mask(key: str, mask: Any, num_nodes: int) -> torch.Tensor:
         raise ValueError(f"{name}: got {mask.dtype} {tuple(mask.shape)}, want torch.bool ({num_nodes},)")
     # An array may run backwards or be read-only, which torch doesn't take.
     return mask.clone() if isinstance(mask, torch.Tensor) else torch.from_numpy(mask.copy())
-
-
-def warn_outside(message: str) -> None:
-    """Warns at the line of the caller's code, outside this package, that made the graph; see :func:`named`."""
-    package, level, frame = os.path.dirname(__file__), 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(renamed(message), stacklevel=level)

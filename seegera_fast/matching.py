@@ -7,12 +7,13 @@ from itertools import zip_longest
 import torch
 
 from .config import SeeGeraConfig
-from .convert import FLOATING, warn_outside
+from .convert import FLOATING
 from .graph import Graph
 from .graph import check_graph as require_graph
 from .prediction import Prediction
 from .sparse_matrix import SparseMatrix
 from .support import arguments
+from .support.warning import warn_outside
 
 
 def fixed_nodes(config: SeeGeraConfig) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import torch
 from .sparse_matrix import SparseMatrix
 from .support import arguments
 from .support.kept import kept
+from .support.warning import warn_outside
 
 METHODS = ("auto", "metis", "streaming")
 # METIS starts from random numbers; with one seed the same graph has the same parts.
@@ -99,10 +99,9 @@ def partition(adjacency: SparseMatrix, parts: int, method: str = "auto") -> torc
     if method == "metis" and len(col) >= METIS_MOST:
         raise ValueError(f'method: got "metis" with {len(col)} entries, want fewer than 2**31, or "streaming"')
     if method == "auto" and not metis:
-        warnings.warn(
+        warn_outside(
             "parts: made by streaming; METIS cuts fewer links, and with it batches are better: "
-            'pip install "seegera-fast[scale]"',
-            stacklevel=4,
+            'pip install "seegera-fast[scale]"'
         )
     chosen = _metis if method != "streaming" and metis and len(col) < METIS_MOST else _streaming
     part = chosen(rowptr, col, parts)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from . import backends
+from .support.warning import warn_outside
 
 # PyTorch's names, from the most exact one on. An operator takes the index.
 PRECISIONS = ("highest", "high", "medium")
@@ -131,10 +131,9 @@ def say_if_slow(device: torch.device, dtype: torch.dtype) -> None:
         return
     _told.add((name, device.type))
     offered = ", ".join(("highest", *fast(backend_of(device).name, device)))
-    warnings.warn(
+    warn_outside(
         f'float32 precision "{name}": products on {device.type} are computed as "{used}", since this processor does '
-        f"not compute the other faster ({offered} can be had)",
-        stacklevel=3,
+        f"not compute the other faster ({offered} can be had)"
     )
 
 

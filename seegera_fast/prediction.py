@@ -205,12 +205,11 @@ class Prediction:
     def _uncertain_links(
         self,
         pairs: torch.Tensor,
-        graph: Graph | None,
+        graph: Graph,
         seed: int | torch.Tensor,
         draws: int,
         probability: Callable[[torch.Tensor], torch.Tensor],
     ) -> Uncertain:
-        graph = self._checked(graph)
         seed = checks.seed(seed, graph.device)
         mean = torch.zeros(pairs.shape[0], dtype=torch.float64, device=graph.device)
         squares = torch.zeros_like(mean)

@@ -11,9 +11,10 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .convert import edge_weights, edges_to_coo, warn_outside
+from .convert import edge_weights, edges_to_coo
 from .entries import coo_of_compressed, to_coo
 from .support import arguments
+from .support.warning import warn_outside
 
 WANTED = "want a torch_geometric.data.Data"
 EDGES = ("edge_index", "adj_t", "adj")

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from .convert import warn_outside
 from .graph import Graph
 from .sampling import ZeroEntries
 from .support import arguments
+from .support.warning import warn_outside
 
 AUTO = "auto"
 NO_SIDE = -1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -14,6 +13,7 @@ from .distributed import Processes, by_torchrun
 from .graph import Graph
 from .model import SeeGera
 from .objective import term_names
+from .support.warning import warn_outside
 
 
 class TrainingFailure(RuntimeError):
@@ -177,7 +177,7 @@ def steps_of(model: SeeGera, optimizer: torch.optim.Optimizer, source: Source) -
 
 
 def _warn_of_eager_steps(why: str) -> None:
-    warnings.warn(f"training: its steps are not recorded as CUDA graphs, and take longer: {why}", stacklevel=3)
+    warn_outside(f"training: its steps are not recorded as CUDA graphs, and take longer: {why}")
 
 
 def run_epoch(

@@ -5,9 +5,11 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from friends import SMALL
 
 import seegera_fast as sf
+from seegera_fast.support.warning import warn_outside
 
 pytestmark = pytest.mark.usefixtures("somewhere")
 
@@ -136,3 +138,18 @@ def test_a_model_says_how_its_graph_was_prepared(tmp_path):
         other = sf.SeeGera(plain, embedding_dim=2, hidden_dim=2)
         with pytest.raises(UserWarning, match="graph: its edges have weights, and those in training had none"):
             other.embed(graph)
+
+
+def test_a_graph_of_another_kind_is_told_once_at_the_users_line():
+    adjacency = np.eye(6, k=1) + np.eye(6, k=-1)
+    weighted = sf.Graph(2 * adjacency, weighted=True)
+    model = sf.SeeGera(sf.Graph(adjacency), embedding_dim=2, hidden_dim=2)
+    with pytest.warns(UserWarning, match="graph: its edges have weights") as caught:
+        model.link_scores([[0, 1]], weighted, draws=2)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_warning_is_at_the_users_line_below_a_decorator_of_torch():
+    with pytest.warns(UserWarning, match="^so$") as caught:
+        torch.no_grad()(warn_outside)("so")
+    assert [warning.filename for warning in caught] == [__file__]

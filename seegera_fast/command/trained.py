@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from ..sides import AUTO
 from ..support import tensor_file
 from ..support.atomic import require_file, require_writable
 from ..support.json_fields import Fields, parse
+from ..support.warning import warn_outside
 from ..tables import require_pyarrow
 from ..tasks.common import normalized
 from .options import add_graph_options, read_chosen_graph, read_path, read_seed, require_apart, say, sizes
@@ -125,10 +125,9 @@ def _say_what_is_unknown(options: argparse.Namespace, names: Sequence[str]) -> N
     model, path = options.model, options.model.with_name(RESULTS)
     given = " and ".join(f"--{name.replace('_', '-')}" for name in names)
     if path.is_file():
-        warnings.warn(
+        warn_outside(
             f"{path}: is not the results file of train, and says nothing about {model.name}: give {given} here too if "
-            "the training had that",
-            stacklevel=2,
+            "the training had that"
         )
     else:
         say(options, f"{model.name} does not say how it was trained: give {given} here too if the training had that")

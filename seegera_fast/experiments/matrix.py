@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from ..support.atomic import alone, make_folder
 from ..support.progress import Steps
 from ..support.report import readable_seconds
 from ..support.signals import stop_on_signals
+from ..support.warning import warn_outside
 from .estimates import Pace, estimate, is_long, kind, nearest_first, outlook
 from .protocols import BASELINES, SCORES, TASKS
 from .summary import readable_value
@@ -122,9 +122,7 @@ def run_matrix(
     make_folder(conditions.folder)
     with alone(conditions.folder / ".lock", f"the folder {conditions.folder}") as lock:
         if not lock.works:
-            warnings.warn(
-                f"{lock.name} is on a file system without locks: make sure that no other run uses it", stacklevel=2
-            )
+            warn_outside(f"{lock.name} is on a file system without locks: make sure that no other run uses it")
         return _run(trials, conditions, jobs, budget, quiet)
 
 

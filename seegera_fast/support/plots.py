@@ -13,6 +13,7 @@ import numpy as np
 
 from .fonts import families
 from .hints import shown_name
+from .warning import warn_outside
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart. From the ninth class on, the markers change.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -109,7 +110,7 @@ def _picture(file: IO[bytes], *, width: float, height: float, dpi: int) -> Itera
             text.set_fontfamily(fonts)
         if missing:
             shown = missing[:20] + "..." * (len(missing) > 20)
-            warnings.warn(f"no installed font has {shown}: the picture has boxes for them", stacklevel=4)
+            warn_outside(f"no installed font has {shown}: the picture has boxes for them")
         # Drawn in memory first: the error of a full disk would get lost in the library that writes images.
         content = io.BytesIO()
         with warnings.catch_warnings():

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from ..convert import warn_outside
 from ..support.hints import counted
+from ..support.warning import warn_outside
 from .edges import Edges
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..convert import warn_outside
 from ..support.hints import cut, nearest, short
 from ..support.pieces import spans
+from ..support.warning import warn_outside
 from .column_store import Column, InTurn
 from .columns import ColumnTable
 from .headers import ends_places, is_header_of_edges

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..convert import is_far_beyond, warn_outside
+from ..convert import is_far_beyond
 from ..support.arguments import shown
 from ..support.hints import counted, short
+from ..support.warning import warn_outside
 from .adjacency import Build, EdgeTimes, in_memory
 from .column_store import Column
 from .edges import EDGE, NAMED_EDGE, Edges, read_edges

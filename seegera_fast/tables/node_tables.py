@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..convert import is_far_beyond, warn_outside
+from ..convert import is_far_beyond
 from ..support.hints import short
+from ..support.warning import warn_outside
 from .columns import is_frame
 from .edges import Edges
 from .matrices import read_features, read_labels

@@ -15,12 +15,13 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from ..convert import warn_of_ignored_weights, warn_of_vanished_edges, warn_outside
+from ..convert import warn_of_ignored_weights, warn_of_vanished_edges
 from ..support.array_folder import FolderWriter
 from ..support.hints import counted
 from ..support.naming import named
 from ..support.pieces import spans
 from ..support.progress import Steps
+from ..support.warning import warn_outside
 from .adjacency import EdgeTimes
 from .column_store import FileColumn
 from .edges import EDGES, Edges

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..convert import warn_outside
 from ..support.frames import is_missing
 from ..support.hints import short
+from ..support.warning import warn_outside
 from .columns import ColumnTable
 from .edges import place_of
 from .headers import CLASSES, INDEX, NODES, has_index, is_header_of_nameless_rows, is_header_of_rows, node_place

@@ -11,9 +11,9 @@ import torch
 
 from ..batches import Batches
 from ..checkpoint import Checkpoint, digest
-from ..convert import warn_outside
 from ..graph import Graph
 from ..support import arguments
+from ..support.warning import warn_outside
 from ..training import require_finite
 from .classifier import ClassifierConfig, fit_classifier
 from .common import run

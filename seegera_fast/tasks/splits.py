@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert import warn_outside
 from ..graph import Graph, check_graph
 from ..sampling import ZeroEntries, share
 from ..sides import AUTO, NonEdgesAcross
 from ..sparse_matrix import SparseMatrix
 from ..support import arguments
 from ..support.kept import lasting
+from ..support.warning import warn_outside
 from .held_out import FeatureSplit, LinkSplit, NodeSplit
 
 # Further pairs without a link for each edge that is held out for validation, and at most.
