@@ -70,6 +70,10 @@ class Transposed(NamedTuple):
 # The words for a matrix in a definition, and the type of such an argument in a kernel's launcher.
 MATRICES: dict[str, type] = {"Matrix": Parts, "Rows": Rows, "Transposed": Transposed}
 
+# The words of a definition that torch's schema language calls something else. Functions that torch.compile has made take
+# another value of a SymInt without being made again.
+SCHEMA_WORDS = {**dict.fromkeys(MATRICES, "Tensor"), "Constant": "Tensor", "int": "SymInt"}
+
 
 class Argument(NamedTuple):
     """One argument of a definition."""
@@ -90,7 +94,7 @@ class Argument(NamedTuple):
     @property
     def schema(self) -> str:
         """The argument in torch's schema language."""
-        kind = "Tensor" if self.is_matrix or self.word == "Constant" else self.word
+        kind = SCHEMA_WORDS.get(self.word, self.word)
         return ", ".join(f"{kind}{'?' if self.optional else ''} {name}" for name in self.flat)
 
 

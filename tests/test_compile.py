@@ -53,20 +53,17 @@ def test_compile_after_a_move():
 
 
 @pytest.mark.parametrize(
-    ("fields", "sizes"),
-    [
-        ({"structure_masking_rate": 0.0, "feature_masking_rate": 0.0, "negatives": 40}, (30, 40, 50)),
-        ({"feature_masking_rate": 0.0, "negatives": 40}, (30, 40)),
-    ],
-    ids=["plain", "masked"],
+    "fields",
+    [{"structure_masking_rate": 0.0, "feature_masking_rate": 0.0, "negatives": 40}, {"negatives": "edges"}, {}],
+    ids=str,
 )
-def test_compile_of_batches(fields, sizes):
-    """`torch.compile(model)` on graphs of other sizes: compiles twice; with masking or `negatives="edges"` for each"""
+def test_compile_of_batches(fields):
+    """`torch.compile(model)` on graphs of other sizes: compiles twice"""
     made = model(prepare=False, **fields)
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(made, backend="eager", fullgraph=True)
-    for nodes in sizes:
+    for nodes in (30, 40, 50, 60):
         part = graph(nodes=nodes)
         want = made(part, seed=5).loss.detach()
         assert_same_bits(compiled(part, seed=torch.tensor([5])).loss.detach(), want)
