@@ -13,8 +13,8 @@ from typing import IO, Any
 import torch
 from torch import nn
 
-from . import checks, matching, model_file, ops
-from .backends import Lease
+from . import checks, matching, model_file, ops, precision
+from .backends import REFERENCE, Lease
 from .capture import CapturedStep
 from .config import SeeGeraConfig, checked_fields
 from .distributed import Processes
@@ -29,6 +29,7 @@ from .seeds import Site, derive_seed, seed_tensor
 from .sparse_matrix import SparseMatrix
 from .support import arguments, tensor_file
 from .support.atomic import written_aside
+from .support.eager import eagerly
 from .support.kept import lasting
 
 
@@ -197,20 +198,21 @@ class SeeGera(Prediction, nn.Module):
             graph: a graph with the model's features and any nodes; None: the graph that the model was built with.
             seed: seed of all draws: an int, or an int64 tensor of one element. None: a new one at each call.
             warmup: factor t of the regularising terms, in [0, 1].
-            whole: the graph that ``graph`` is a part of, as a batch is. With scaling "sum" the terms are weighted so
-                that the bound of the part estimates that of the whole. No more non-edges are drawn than the part has.
-                None: ``graph`` is no part.
+            whole: the graph that ``graph`` is a part of, as a batch is; None: it is no part. With scaling "sum" the
+                bound of the part then estimates that of the whole. No more non-edges are drawn than the part has.
 
         Raises:
             TypeError, ValueError: a graph with other features, or with variant "independent" other nodes; "bernoulli"
                 with features outside [0, 1], too many negatives, or a seed or a factor of another kind or out of range.
         """
         graph = self._checked(graph)
+        if torch.compiler.is_compiling() and precision.backend_of(graph.device) is REFERENCE:
+            return eagerly(self.forward, graph, seed=seed, warmup=warmup, whole=whole)
         arguments.instance("whole", whole, Graph, optional=True)
         check_targets(self.config, graph, whole)
         warmup = checks.rate("warmup", warmup)
         if seed is None:
-            seed = self._next_seed_as_tensor() if torch.compiler.is_compiling() else self.next_seed()
+            seed = eagerly(self._next_seed_as_tensor) if torch.compiler.is_compiling() else self.next_seed()
         elif torch.compiler.is_compiling() and isinstance(seed, int):
             # torch.compile can't compute with all 64 bits of a number that differs from call to call.
             seed = seed_tensor(seed, graph.device)
@@ -257,8 +259,6 @@ class SeeGera(Prediction, nn.Module):
         rank = Processes.current().rank
         return derive_seed(seed, Site.RANK, rank) if rank else seed
 
-    # As torch.compiler.disable, but without importing torch._dynamo, which takes as long as importing torch.
-    @torch._disable_dynamo
     def _next_seed_as_tensor(self) -> torch.Tensor:
         # torch.compile would compile a number anew for each step.
         return seed_tensor(self.next_seed(), torch.device("cpu"))

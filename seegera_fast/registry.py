@@ -70,8 +70,7 @@ class Transposed(NamedTuple):
 # The words for a matrix in a definition, and the type of such an argument in a kernel's launcher.
 MATRICES: dict[str, type] = {"Matrix": Parts, "Rows": Rows, "Transposed": Transposed}
 
-# The words of a definition that torch's schema language calls something else. Functions that torch.compile has made take
-# another value of a SymInt without being made again.
+# Words with another name in torch's schema language. What torch.compile has made takes any value of a SymInt.
 SCHEMA_WORDS = {**dict.fromkeys(MATRICES, "Tensor"), "Constant": "Tensor", "int": "SymInt"}
 
 
@@ -334,10 +333,7 @@ class Derivative:
 
     def setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         results = output if isinstance(output, tuple) else (output,)
-        known = {
-            **self.operator.named(inputs, {}),
-            **dict(zip(self.operator.results, results, strict=True)),
-        }
+        known = {**self.operator.named(inputs, {}), **dict(zip(self.operator.results, results, strict=True))}
         tensors: list[torch.Tensor | None] = []
         ctx.values, ctx.sizes = {}, {}
         for name in self.kept:

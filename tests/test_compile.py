@@ -12,6 +12,8 @@ from small_steps import assert_all_same, gradients, graph, model
 from tolerances import assert_same_bits
 from torch.nn.utils import prune
 
+import seegera_fast as sf
+
 
 def compiled_losses(made, seeds, warmups=None, **options):
     """The losses of a compiled model, and how many graphs it was compiled to."""
@@ -68,6 +70,15 @@ def test_compile_of_batches(fields):
         want = made(part, seed=5).loss.detach()
         assert_same_bits(compiled(part, seed=torch.tensor([5])).loss.detach(), want)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+def test_compile_without_kernels():
+    """`torch.compile(model)` where there are no kernels: the model runs as without it"""
+    made, eager = model(), model()
+    torch.compiler.reset()
+    made.compile(backend="aot_eager")
+    with sf.use_backend("reference"):
+        assert_all_same(gradients(made), gradients(eager))
 
 
 @pytest.mark.parametrize(("seeds", "most"), [([*range(3, 10), -(2**63)], 2), ([None] * 8, 1)], ids=["int", "None"])
