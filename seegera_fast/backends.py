@@ -76,7 +76,9 @@ class Backend:
         return operation in self.operators or operation in self.others
 
     def takes(self, device: torch.device) -> bool:
-        return self.devices is None or device.type in self.devices
+        if self.devices is None:
+            return True
+        return device.type in self.devices and (device.type != "cuda" or unfit(str(device)) is None)
 
     def load(self) -> None:
         """Makes the kernels known to torch, or finds out why they are missing."""
@@ -386,7 +388,12 @@ def choose(operation: str, device: torch.device) -> Backend:
             return backend
     written = [backend for backend in AUTOMATIC if backend.has(operation) and backend.takes(device)]
     if written and device.type == "cpu":
-        _warn_once()
+        _warn_once(
+            f"seegera_fast runs without its compiled kernels ({CPU.missing}): plain PyTorch does their work, "
+            "slowly. Reinstall it where a C++ compiler is found (GCC 12 or later, or Clang)"
+        )
+    elif device.type == "cuda" and (reason := unfit(str(device))) is not None:
+        _warn_once(f"seegera_fast has no kernels for {device}, {reason}: plain PyTorch does their work, slowly")
     elif written:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in {b.name: b.missing for b in written}.items())
         raise RuntimeError(
@@ -405,16 +412,35 @@ def _check_forced(backend: Backend, operation: str, device: torch.device) -> Non
     if not backend.has(operation):
         raise RuntimeError(f"{operation}: backend {backend.name!r} is forced and has no kernel for it")
     if not backend.takes(device):
-        raise RuntimeError(
-            f"{operation}: backend {backend.name!r} is forced and runs on {backend.devices[0]} tensors, got {device}"
-        )
+        want = f"backend {backend.name!r} is forced and runs on {backend.devices[0]} tensors"
+        reason = unfit(str(device)) if device.type == "cuda" else None
+        raise RuntimeError(f"{operation}: {want}, got {device}" + (f", {reason}" if reason else ""))
 
 
-def _warn_once() -> None:
+def _warn_once(message: str) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warn_outside(
-            f"seegera_fast runs without its compiled kernels ({CPU.missing}): plain PyTorch does their work, "
-            "slowly. Reinstall it where a C++ compiler is found (GCC 12 or later, or Clang)"
-        )
+        warn_outside(message)
+
+
+def unfit(device: str) -> str | None:
+    """What a GPU is, if the GPU kernels can't run on it; None: they can."""
+    return _unfit(device)
+
+
+# torch.compile can't ask a device, which stays what it is.
+unfit._dynamo_marked_constant = True
+
+
+@functools.lru_cache
+def _unfit(device: str) -> str | None:
+    if not torch.cuda.is_available():
+        return None
+    if torch.version.hip is not None:
+        return "a GPU of AMD, on which they were never tested"
+    # The kernels' products of bfloat16 and their shared memory are those of Ampere.
+    if (capability := torch.cuda.get_device_capability(device)) < (8, 0):
+        name = f"a {torch.cuda.get_device_name(device)} of compute capability {capability[0]}.{capability[1]}"
+        return f"{name}, and they want 8.0 (Ampere) or later"
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,15 +73,8 @@ def fast(backend: str, device: torch.device) -> tuple[str, ...]:
         return ()
     if backend == backends.CPU.name:
         return _CPU[backends.bfloat16_products() or "none"]
-    if device.type != "cuda":
-        # In Triton's interpreter nothing is fast, and all of them can be tried.
-        return PRECISIONS[1:]
-    return PRECISIONS[1:] if _capability(device) >= (8, 0) else ()
-
-
-@functools.lru_cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
+    # In Triton's interpreter nothing is fast, and all of them can be tried.
+    return PRECISIONS[1:]
 
 
 def backend_of(device: torch.device) -> backends.Backend:

@@ -170,6 +170,43 @@ def test_what_has_no_kernel_takes_the_reference(table):
     assert choice("everywhere", torch.device("meta")) == "reference"
 
 
+@pytest.fixture
+def gpu(monkeypatch):
+    """Makes torch tell of a GPU that it has."""
+
+    def change(capability, hip=None):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.version, "hip", hip)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+        backends._unfit.cache_clear()
+
+    yield change
+    backends._unfit.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "reason"),
+    [
+        ((7, 5), None, "a Tesla T4 of compute capability 7.5, and they want 8.0 (Ampere) or later"),
+        ((9, 4), "7.0", "a GPU of AMD, on which they were never tested"),
+    ],
+)
+def test_a_gpu_that_the_kernels_are_not_for_takes_the_reference_and_warns_once(table, gpu, capability, hip, reason):
+    gpu(capability, hip)
+    with pytest.warns(UserWarning, match=re.escape(f"no kernels for cuda, {reason}: plain PyTorch")) as caught:
+        assert choice("everywhere", CUDA) == choice("in triton", CUDA) == "reference"
+    assert len(caught) == 1
+    with use_backend("triton"), pytest.raises(RuntimeError, match=re.escape(f"got cuda, {reason}")):
+        choice("everywhere", CUDA)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (9, 0), (12, 0)])
+def test_newer_gpus_take_the_kernels(table, gpu, capability):
+    gpu(capability)
+    assert choice("everywhere", CUDA) == "cuda"
+
+
 def test_a_gpu_kernel_that_is_missing_is_an_error_with_both_reasons(table, lose):
     lose(cuda="the cuda library was not built", triton="Triton is not installed")
     with pytest.raises(RuntimeError) as caught:
