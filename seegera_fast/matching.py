@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from collections.abc import Sequence
 
 import torch
 
@@ -12,7 +12,7 @@ from .graph import Graph
 from .graph import check_graph as require_graph
 from .prediction import Prediction
 from .sparse_matrix import SparseMatrix
-from .support import arguments
+from .support.hints import short, some
 from .support.warning import warn_outside
 
 
@@ -85,16 +85,32 @@ def _check_feature_names(model: Prediction, graph: Graph) -> None:
     """Refuses a graph whose features have other names, or another order, than those of the model."""
     if model.feature_names is None or graph.feature_names is None:
         return
-    names = graph.feature_names.tolist()
+    names, wanted = graph.feature_names.tolist(), model.feature_names
     # Nearly always, and once for each batch.
-    if tuple(names) == model.feature_names:
+    if tuple(names) == wanted:
         return
-    for number, (name, wanted) in enumerate(zip_longest(names, model.feature_names)):
-        if name != wanted:
-            got = "is missing" if name is None else f"is {arguments.shown(name)}"
-            want = "no more" if wanted is None else arguments.shown(wanted)
-            of_model = f"the {len(model.feature_names)} features of the model, in their order"
-            raise ValueError(f"graph: feature {number} {got}, want {want}: {of_model}")
+    without = graph.nodes is not None and names == list(map(str, graph.nodes)) and features_are_nodes(graph)
+    if without and model.num_nodes != model.num_features:
+        raise ValueError(
+            "graph: was given no features, so that each node is a feature of its own, want features= with the "
+            f"{len(wanted)} of the model: {some(wanted)}"
+        )
+    missing, extra = _not_in(names, wanted), _not_in(wanted, names)
+    if not missing and not extra:
+        number = next(number for number, name in enumerate(names) if name != wanted[number])
+        raise ValueError(
+            f"graph: has the features of the model in another order (feature {number} is {short(names[number])}, want "
+            f"{short(wanted[number])}): put the columns into the order {some(wanted)}"
+        )
+    found = [f"{word}: {some(others)}" for word, others in (("missing", missing), ("extra", extra)) if others]
+    if without:
+        found.append("the graph was given none, so that each node is one")
+    raise ValueError(f"graph: has other features than the model ({'; '.join(found)}), want its {len(wanted)} features")
+
+
+def _not_in(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    known = set(names)
+    return [name for name in wanted if name not in known]
 
 
 def _compare_preparation(model: Prediction, graph: Graph) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from . import transforms
 from .autocast import without_autocast
 from .backends import BACKENDS, Backend
+from .schema import MATRICES, parse
 from .sparse_matrix import SparseMatrix
 from .support.arguments import constant
 
@@ -30,71 +30,6 @@ OPERATORS: dict[str, Operator] = {}
 
 # The backend whose launcher is running. A launcher may call another operation, which then runs on this backend.
 running: ContextVar[Backend | None] = ContextVar("running", default=None)
-
-
-class Parts(NamedTuple):
-    """A sparse matrix and its transpose, both by rows, as kernels take them.
-
-    In the dense layout, which only the CPU has, ``values`` and ``values_t`` are the dense matrix and its transpose.
-    """
-
-    rowptr: torch.Tensor
-    col: torch.Tensor
-    values: torch.Tensor
-    rowptr_t: torch.Tensor
-    col_t: torch.Tensor
-    values_t: torch.Tensor
-
-    @property
-    def flipped(self) -> Parts:
-        """The transpose."""
-        return Parts(*self[3:], *self[:3])
-
-
-class Rows(NamedTuple):
-    """A sparse matrix by rows, without its transpose."""
-
-    rowptr: torch.Tensor
-    col: torch.Tensor
-    values: torch.Tensor
-
-
-class Transposed(NamedTuple):
-    """The transpose of a sparse matrix, without the matrix itself."""
-
-    rowptr_t: torch.Tensor
-    col_t: torch.Tensor
-    values_t: torch.Tensor
-
-
-# The words for a matrix in a definition, and the type of such an argument in a kernel's launcher.
-MATRICES: dict[str, type] = {"Matrix": Parts, "Rows": Rows, "Transposed": Transposed}
-
-# Words with another name in torch's schema language. What torch.compile has made takes any value of a SymInt.
-SCHEMA_WORDS = {**dict.fromkeys(MATRICES, "Tensor"), "Constant": "Tensor", "int": "SymInt"}
-
-
-class Argument(NamedTuple):
-    """One argument of a definition."""
-
-    name: str
-    word: str
-    optional: bool
-
-    @property
-    def flat(self) -> tuple[str, ...]:
-        """The names of the tensors in torch's schema; a matrix has several."""
-        return tuple(f"{self.name}_{part}" for part in MATRICES[self.word]._fields) if self.is_matrix else (self.name,)
-
-    @property
-    def is_matrix(self) -> bool:
-        return self.word in MATRICES
-
-    @property
-    def schema(self) -> str:
-        """The argument in torch's schema language."""
-        kind = SCHEMA_WORDS.get(self.word, self.word)
-        return ", ".join(f"{kind}{'?' if self.optional else ''} {name}" for name in self.flat)
 
 
 class Operator:
@@ -140,7 +75,7 @@ class Operator:
         draws: tuple[Mapping[str, int], tuple[int, ...]] = ({}, ()),
         by_rows: bool = False,
     ) -> None:
-        self.name, self.arguments, self.results = _parse(definition)
+        self.name, self.arguments, self.results = parse(definition)
         self.columns = columns
         self._by_rows = by_rows
         self._plan = tuple((argument.name, argument.word) for argument in self.arguments)
@@ -202,12 +137,19 @@ class Operator:
 
     def _dispatch(self, overload: str, flat: tuple[Any, ...]) -> Any:
         if transforms.active():
-            return self._transformed[overload].apply(*flat)
-        if transforms.without_autograd(flat):
+            results = self._transformed[overload].apply(*flat)
+        elif transforms.without_autograd(flat):
             # As torch's registered autograd does, in a third of the time.
             with torch._C._AutoDispatchBelowAutograd():
                 return self._overloads[overload](*flat)
-        return self._overloads[overload](*flat)
+        else:
+            results = self._overloads[overload](*flat)
+        if self.derivative is None or not self.derivative.unseen or torch.compiler.is_compiling():
+            return results
+        # Empty tensors that depend on the operands and don't keep their memory.
+        operands = (flat[start] for start in self.derivative.starts.values())
+        traces = [operand.reshape(-1)[:0].clone() for operand in operands if operand is not None]
+        return _Seen.apply(results[0], *traces), *results[1:]
 
     def flat(self, backend: Backend, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Converts named arguments to the arguments of torch's schema, in order.
@@ -279,6 +221,30 @@ class Operator:
         LIBRARY.impl(f"{self.name}.{backend.overload}", launch, key)
 
 
+class _Seen(torch.autograd.Function):
+    """The identity in its first argument, whose gradient depends on the others.
+
+    So a second derivative in the operands of an operator is refused, though its backward does not read them.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(result: torch.Tensor, *traces: torch.Tensor) -> torch.Tensor:
+        return result.view_as(result)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            for trace in ctx.saved_tensors:
+                gradient = gradient + trace.sum(dtype=gradient.dtype)
+        return gradient, *(None for _ in ctx.saved_tensors)
+
+
 class Composition:
     """An operation without a kernel, which calls operators. It runs on the backends that have them all."""
 
@@ -326,6 +292,10 @@ class Derivative:
         if unused:
             raise TypeError(f"{operator.name}: saved has {', '.join(sorted(unused))}, which backward does not name")
         self.kept = tuple(sorted(asked & (given | {*saved})))
+        # Whether backward reads neither the operands nor what depends on them, as where the forward pass computes the
+        # gradient for an upstream of one.
+        reads = bool(asked & {*self.starts, operator.results[0]})
+        self.unseen = self.gradient is not None and self.gradient.derivative is None and not reads
         # Matrix name -> the word for the part of it that backward takes.
         self.halves = {}
         if self.gradient is not None:
@@ -387,19 +357,6 @@ class Derivative:
             known[name] = tensors[start] if kind is None else kind(*tensors[start : start + size])
             start += size
         return known
-
-
-def _parse(definition: str) -> tuple[str, tuple[Argument, ...], tuple[str, ...]]:
-    match = re.fullmatch(r"(\w+)\((.*)\) -> (?:\((.+)\)|(\w+ \w+))", definition)
-    if match is None:
-        raise TypeError(f"definition: got {definition!r}, want 'name(Type argument, ...) -> Type result'")
-    name, inside, several, single = match.groups()
-    arguments = []
-    for entry in inside.split(", "):
-        word, argument = entry.split(" ")
-        arguments.append(Argument(argument, word.removesuffix("?"), word.endswith("?")))
-    results = tuple(entry.split(" ")[1] for entry in (several or single).split(", "))
-    return name, tuple(arguments), results
 
 
 def _matrix(word: str, value: Any, backend: Backend | None = None, by_rows: bool = False) -> tuple[Any, ...]:

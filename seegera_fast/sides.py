@@ -11,6 +11,7 @@ import torch
 from .graph import Graph
 from .sampling import ZeroEntries
 from .support import arguments
+from .support.hints import quoted
 from .support.warning import warn_outside
 
 AUTO = "auto"
@@ -68,8 +69,9 @@ def two_sides(graph: Graph) -> np.ndarray:
     odd = np.flatnonzero((first[0] == first[1]) & has_edges)
     if odd.size:
         raise ValueError(
-            f"sides: got 'auto', but the graph is not bipartite: node {odd[0]} is in a part with an odd cycle; want a "
-            "bipartite graph, or None"
+            f"sides: got 'auto', but the graph is not bipartite: node {_shown(graph, odd[0])} is in a part with an odd "
+            "cycle; want a bipartite graph, or None. If both sides were numbered alike, their nodes need different "
+            "names, such as 'u1' and 'm1'"
         )
     parts = np.unique(first.min(axis=0)[has_edges]).size
     if parts > 1:
@@ -79,6 +81,11 @@ def two_sides(graph: Graph) -> np.ndarray:
             "split_links, says it"
         )
     return np.where(has_edges, (first[0] > first[1]).astype(np.int64), NO_SIDE)
+
+
+def _shown(graph: Graph, node: int) -> str:
+    """A node by its name, or where it has none by its number."""
+    return str(node) if graph.nodes is None else quoted(graph.nodes.tolist()[node])
 
 
 def _given_sides(graph: Graph, sides: Any) -> np.ndarray:

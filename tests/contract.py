@@ -556,25 +556,28 @@ class Operation:
         """A second derivative is right, or it is an error."""
         arguments = converted(self.cases[case](), torch.float64, column.device)
 
-        def second(function: Callable[..., torch.Tensor], given: Arguments) -> list[torch.Tensor]:
+        def second(function: Callable[..., torch.Tensor], given: Arguments, learned: bool) -> list[torch.Tensor]:
             leaves = {name: tensor.detach().requires_grad_() for name, tensor in self.leaves(given).items()}
             output = function(**{**given, **leaves})
-            gradient = upstream(output).requires_grad_()
+            gradient = upstream(output).requires_grad_(learned)
             first = torch.autograd.grad(output, list(leaves.values()), gradient, create_graph=True)
-            total = sum((g * upstream(g)).sum() for g in first)
-            return list(torch.autograd.grad(total, [gradient, *leaves.values()], materialize_grads=True))
+            # Of a linear operation the gradient depends on nothing, whose derivative would be an error of torch.
+            total = sum((g * upstream(g)).sum() for g in first) + sum(0 * leaf.sum() for leaf in leaves.values())
+            wanted = [*leaves.values(), *([gradient] if learned else [])]
+            return list(torch.autograd.grad(total, wanted, materialize_grads=True))
 
-        refused, got = None, []
-        try:
-            got = second(self.on(column), arguments)
-        except RuntimeError as error:
-            refused = str(error)
-        if refused is not None:
-            assert refused.startswith(f"{self.operation}: has no second derivative"), refused
-            return
-        want = second(getattr(reference, self.operation), converted(arguments, torch.float64))
-        for value, expected in zip(got, want, strict=True):
-            assert_close(value, expected, terms=self.terms(arguments), name="second derivative")
+        for learned in (True, False):
+            refused, got = None, []
+            try:
+                got = second(self.on(column), arguments, learned)
+            except RuntimeError as error:
+                refused = str(error)
+            if refused is not None:
+                assert refused.startswith(f"{self.operation}: has no second derivative"), refused
+                continue
+            want = second(getattr(reference, self.operation), converted(arguments, torch.float64), learned)
+            for value, expected in zip(got, want, strict=True):
+                assert_close(value, expected, terms=self.terms(arguments), name="second derivative")
 
     test_second_derivatives_are_right_or_refused.compiled_only = True
     test_second_derivatives_are_right_or_refused.case_set = "typical"

@@ -174,4 +174,4 @@ def test_other_commands_with_another_graph(command, tmp_path):
     for name in ("embed", "links", "complete"):
         status, _, refusal = command(name, "--out", tmp_path / "out.csv")
         assert status == 2
-        assert "feature 1 is 'weight', want 'size'" in refusal
+        assert "other features than the model (missing: 'size'; extra: 'weight'), want its 2" in refusal

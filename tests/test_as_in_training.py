@@ -37,10 +37,14 @@ def test_tables_are_read_as_in_training(run, tmp_path):
     for command in ("links", "complete"):
         assert run(command, "out/model.safetensors", *files, "--top", 1)[0] == 0
     (tmp_path / "g.csv").write_text((tmp_path / "e.csv").read_text().replace("w;a;b", "w;x;b"))
-    status, _, err = run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:], "--source", "x")
+    status, _, err = run(
+        "embed", "out/model.safetensors", "--edges", "g.csv", *files[2:], "--source", "x", "--out", "e.npy"
+    )
     assert status == 0
     assert "--source" not in err
-    assert "source: got 'a'" in run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:])[2]
+    _, _, err = run("embed", "out/model.safetensors", "--edges", "g.csv", *files[2:], "--out", "e.npy", "--quiet")
+    assert "source: got 'a', want one of w, x, b (g.csv)" in err
+    assert err.endswith("; as in training, by out/results.json: --source a, unless it is given here\n")
 
 
 @pytest.mark.parametrize("given", [[], ["--label", 2], ["--label", "class"]], ids=str)
@@ -56,6 +60,19 @@ def test_the_label_is_no_feature_where_no_labels_are_read(run, tmp_path, given):
     for features in ("p.csv", "q.csv"):
         assert run("embed", "out/model.safetensors", *tables[:3], features, "--out", "e.npy")[0] == 0
         assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
+
+
+def test_columns_of_tables_that_are_given_no_more_are_not_asked_for(run, tmp_path):
+    (tmp_path / "e.csv").write_text("source,target\n" + "".join(f"n{k},n{(k + 1) % 9}\n" for k in range(9)))
+    (tmp_path / "l.csv").write_text("id,class\n" + "".join(f"n{k},{k % 2}\n" for k in range(9)))
+    tables = ["--edges", "e.csv", "--labels", "l.csv", "--label", "class", "--node", "id"]
+    assert run("train", *tables, "--task", "embed", "--epochs", 1, "--out", "out", *SMALL)[0] == 0
+    status, _, err = run("embed", "out/model.safetensors", *tables[:2], "--out", "e.npy")
+    assert (status, "as in training" in err) == (0, False), err
+    assert np.array_equal(np.load("e.npy"), np.load("out/embedding.npy"))
+    (tmp_path / "a.csv").write_text("source,target\nn1,n2\n")
+    status, _, err = run("embed", "out/model.safetensors", "--edges", "a.csv", "--out", "e.npy", "--label", "class")
+    assert (status, "--label" in err, "as in training" in err) == (2, True, False)
 
 
 @pytest.mark.parametrize("given", [[], ["--label", "class"]], ids=str)

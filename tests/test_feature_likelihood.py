@@ -20,7 +20,7 @@ from tolerances import assert_close, assert_same_bits
 from torch.distributions import Bernoulli, Normal
 
 from seegera_fast import SparseMatrix, backends, ops, precision, use_backend
-from seegera_fast.registry import Rows
+from seegera_fast.schema import Rows
 
 LIKELIHOODS = ("bernoulli", "mse", "gaussian", "mse_relu")
 

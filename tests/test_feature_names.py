@@ -20,12 +20,17 @@ def test_names_of_features_are_kept(tmp_path):
     model.save(tmp_path / "model")
     assert sf.SeeGera.load(tmp_path / "model", graph).feature_names == ("size", "weight")
     other = sf.Graph(np.zeros((3, 3)), np.eye(3)[:, :2], feature_names=names[::-1])
-    with pytest.raises(ValueError, match="graph: feature 0 is 'weight', want 'size': the 2 features of the model"):
+    with pytest.raises(
+        ValueError,
+        match=r"order .feature 0 is 'weight', want 'size'.: put the columns into the order 'size', 'weight'$",
+    ):
         model.embed(other)
-    with pytest.raises(ValueError, match="graph: feature 0 is 'weight', want 'size'"):
+    with pytest.raises(ValueError, match=r"another order .feature 0 is 'weight', want 'size'"):
         sf.SeeGera.load(tmp_path / "model", other)
     longer = sf.Graph(np.zeros((3, 3)), np.eye(3), feature_names=[*names, "age"])
-    with pytest.raises(ValueError, match="graph: feature 2 is 'age', want no more"):
+    with pytest.raises(
+        ValueError, match=r"graph: has other features than the model .extra: 'age'., want its 2 features$"
+    ):
         model.embed(longer)
     assert model.embed(sf.Graph(np.zeros((3, 3)), np.eye(3)[:, :2])).shape == (3, 2)
 
@@ -47,9 +52,13 @@ def test_what_names_of_features_may_be(names, message):
 @pytest.mark.parametrize(
     ("categories", "people", "message"),
     [
-        ("city,chess", "", "graph: feature 1 is 'city=Bern', want 'chess'"),
-        ("city", "name,tall,city,go\n", "graph: feature 1 is 'go', want 'chess'"),
-        ("city", "name,chess,city,tall\n", "graph: feature 0 is 'chess', want 'tall'"),
+        ("city,chess", "", "than the model (missing: 'chess'; extra: 'chess=0', 'chess=1'), want its 4"),
+        (
+            "city",
+            "name,tall,city,go\n",
+            "graph: has other features than the model (missing: 'chess'; extra: 'go')",
+        ),
+        ("city", "name,chess,city,tall\n", "another order (feature 0 is 'chess', want 'tall'): put the columns into"),
     ],
 )
 def test_features_of_other_names_or_order_are_refused(run, files, trained, tmp_path, categories, people, message):
@@ -60,3 +69,25 @@ def test_features_of_other_names_or_order_are_refused(run, files, trained, tmp_p
         status, _, err = run(command, trained / "model.safetensors", *other)
         assert status == 2
         assert message in err
+
+
+def test_a_category_more_and_one_less(run, files, trained, tmp_path):
+    """Rome is there, but behind a new one."""
+    text = files[3].read_text(encoding="utf-8")
+    (tmp_path / "people.csv").write_text(text.replace("Ann,0,Bern", "Ann,0,Oslo"), "utf-8")
+    status, _, err = run("embed", trained / "model.safetensors", *files[:3], tmp_path / "people.csv")
+    assert (status, "has other features than the model (extra: 'city=Oslo'), want its 4" in err) == (2, True), err
+
+
+def test_forgotten_features(run, files, trained, tmp_path):
+    """The command names the file of the training; where nothing names it, the graph is refused."""
+    status, _, err = run("embed", trained / "model.safetensors", *files[:2], "--quiet")
+    names = "'tall', 'chess', 'city=Bern', 'city=Rome'"
+    assert status == 2
+    assert f"--features: got none, and {trained / 'model.safetensors'} has 4 features ({names}), those of" in err
+    assert f"people.csv by {trained / 'results.json'}; want a table with them\n" in err
+    (tmp_path / "model.safetensors").write_bytes((trained / "model.safetensors").read_bytes())
+    status, _, err = run("embed", "model.safetensors", *files[:2], "--quiet")
+    assert status == 2
+    assert "was given no features, so that each node is a feature of its own, want --features with the 4 of" in err
+    assert f"the model: {names}" in err

@@ -64,6 +64,35 @@ def test_the_command_names_its_options_for_arguments(run, tmp_path):
         assert part in err
 
 
+@pytest.mark.parametrize(
+    ("name", "want"), [("label", "labels="), ("categories", "features="), ("node", "features= or labels=")]
+)
+def test_columns_of_tables_that_are_not_there_are_refused(run, tmp_path, name, want):
+    (tmp_path / "e.csv").write_text("from,to\nAnn,Bob\nBob,Eve\n")
+    column = ["topic"] if name == "categories" else "topic"
+    message = f"{name}: got 'topic' and no table that has it, want {want} too"
+    with pytest.raises(ValueError, match=message):
+        sf.Graph.from_table(tmp_path / "e.csv", **{name: column})
+    in_options = message.replace("features=", "--features").replace("labels=", "--labels")
+    table = ["--edges", tmp_path / "e.csv"]
+    refused(run("train", *table, f"--{name}", "topic", "--out", tmp_path / "out", *SMALL), in_options)
+    refused(run("import", table[1], f"--{name}", "topic", "--out", tmp_path / "web"), in_options)
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "web").exists()
+    if name == "categories":
+        labels = tmp_path / "l.csv"
+        labels.write_text("name,class\nAnn,0\nBob,1\nEve,0\n")
+        refused(
+            run("train", *table, "--labels", labels, "--categories", "city", "--out", tmp_path / "out"), "--features"
+        )
+
+
+def test_the_command_names_the_option_of_labels(run, tmp_path):
+    (tmp_path / "e.csv").write_text("from,to\nAnn,Bob\nBob,Eve\n")
+    outcome = run("train", "--edges", tmp_path / "e.csv", "--task", "node", "--out", tmp_path / "out", *SMALL)
+    refused(outcome, "graph: has no labels, want a graph with --labels")
+
+
 @pytest.mark.parametrize("more", ["", "2 3 7\n"])
 def test_repeated_lines_have_the_largest_weight_whatever_other_lines_say(tmp_path, more):
     (tmp_path / "weights.txt").write_text("0 1\n0 1\n1 0\n1 2\n2 1\n" + more)
@@ -122,11 +151,11 @@ def test_names_that_look_like_numbers_are_no_numbers(run, tmp_path, node):
 
 BAD_FEATURES = [
     ("f.txt", b"1 2\n3\n", ["f.txt, line 2", "1 columns, want 2"]),
-    ("f.txt", b"1 2\n3 x\n", ["line 2", "'3 x'", "numbers"]),
+    ("f.txt", b"1 2\n3 x\n", ["line 2", "'x' in column 1", "numbers"]),
     ("f.txt", b"# nothing\n", ["f.txt", "no rows"]),
-    ("f.txt", b"1 1_0\n" * NODES, ["f.txt, line 1", "'1 1_0'", "in the digits 0 to 9"]),
+    ("f.txt", b"1 1_0\n" * NODES, ["f.txt, line 1", "'1_0' in column 1", "in the digits 0 to 9"]),
     ("f.npy", b"", ["f.npy", "NumPy array file"]),
-    ("f.txt", b"1 inf\n" * NODES, ["f.txt, line 1", "'1 inf'", "finite", "column 1"]),
+    ("f.txt", b"1 inf\n" * NODES, ["f.txt, line 1", "'inf' in column 1", "finite"]),
     ("f.txt", b"1 2\n" * 3, ["groups.csv", "node 17", "3 rows"]),
     ("f.npy", b"not an array", ["f.npy", "NumPy"]),
     ("f.npz", b"not an archive", ["f.npz", "save_npz"]),

@@ -13,6 +13,7 @@ from tolerances import assert_close, assert_same_bits
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from seegera_fast import ops, reference, use_backend
+from seegera_fast.objective import Posterior, log_mixture
 
 
 def mixture(n=5, d=4, j=2, k=3, *, shared=True, spread=1.0, log_var=None, far=0.0):
@@ -312,3 +313,36 @@ def test_gradients_too_large_for_caches(column):
         part = slice(begin, begin + 344)
         for got, want in zip(gradients(*(tensor[part] for tensor in tensors)), whole, strict=True):
             assert_same_bits(got, want[part])
+
+
+def _gradient_of_one_component(mixture, components, *given):
+    """The gradient in the samples of a mixture of one component, so many times over."""
+    z, means, log_var = (tensor.clone() for tensor in given)
+    z.requires_grad_()
+    mixture(z, means.repeat(1, components, 1), log_var.repeat(1, components, 1)).sum().backward()
+    return z.grad
+
+
+@pytest.mark.parametrize("column", columns("mixture_density"))
+def test_equal_components_of_large_densities_count_as_one(column):
+    """In float32 the logarithm of four is lost beside a density of -9e7, but not in the gradient."""
+    device = column.device
+    given = torch.full((3, 1, 512), 30.0), torch.zeros(3, 1, 512), torch.full((3, 1, 512), -6.0)
+    given = [tensor.to(device) for tensor in given]
+    with use_backend(column.backend):
+        one, four = (_gradient_of_one_component(ops.mixture_density, count, *given) for count in (1, 4))
+    assert_close(four, one.double(), terms=4)
+
+
+@pytest.mark.parametrize("column", columns("component_log_density"))
+def test_equal_components_of_a_joint_mixture_count_as_one(column):
+    """As those of a posterior without noise, whose densities are sums over all rows."""
+
+    def mixture(z, *psi):
+        return log_mixture("joint", [(z, Posterior(*psi))])
+
+    given = [tensor.to(column.device) for tensor in torch.randn(3, 2000, 1, 64, generator=torch.manual_seed(0))]
+    given[2] = given[2] - 8
+    with use_backend(column.backend):
+        one, four = (_gradient_of_one_component(mixture, count, *given) for count in (1, 4))
+    assert_close(four, one.double(), terms=4)

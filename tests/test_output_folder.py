@@ -31,6 +31,44 @@ def test_folder_that_cannot_be_written_is_refused_before_anything_is_read(run, o
     assert files_in(tmp_path / "out") == ["picture.png"]
 
 
+@pytest.mark.parametrize(
+    ("name", "more"), [*((name, []) for name in (*WRITTEN, "embedding.csv")), ("links.csv", ["--resume"])]
+)
+def test_files_that_no_run_has_written_are_kept(run, own, tmp_path, monkeypatch, name, more):
+    monkeypatch.setattr(
+        "seegera_fast.graph.Graph.from_table", lambda *arguments, **options: pytest.fail("the graph was read")
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text('{"rows": []}')
+    outcome = run("train", *own, "--epochs", 1, "--out", out, *SMALL, *more)
+    refused(outcome, f"--out: {out / name} would be lost, which no earlier train has written; want another folder")
+    assert (files_in(out), (out / name).read_text()) == ([name], '{"rows": []}')
+
+
+def test_the_folder_of_a_stopped_run_is_taken(run, own, tmp_path, plain_picture):
+    out = tmp_path / "out"
+    command = ["train", *own, "--epochs", 2, "--out", out, *SMALL]
+    assert run(*command)[0] == 0
+    for name in RESULTS:
+        (out / name).unlink()
+    assert run(*command)[0] == 0
+    assert files_in(out) == WRITTEN
+    (out / "results.json").unlink()
+    refused(run(*command), "embedding.npy would be lost")
+
+
+@pytest.mark.parametrize(
+    ("command", "names"), [("reproduce", ["results.json", "results.md"]), ("sweep", ["sweep.json", "sweep.png"])]
+)
+def test_tables_that_no_trials_have_made_are_kept(run, tmp_path, command, names):
+    for name in names:
+        (tmp_path / name).write_text("mine")
+        refused(run(command, "--out", tmp_path), f"{name} would be lost, which no earlier reproduce or sweep has")
+        assert files_in(tmp_path) == [name]
+        (tmp_path / name).unlink()
+
+
 @pytest.mark.parametrize("more", [[], ["--resume"]])
 def test_a_second_run_with_one_folder_is_refused_and_the_first_goes_on(
     run, own, tmp_path, monkeypatch, plain_picture, more

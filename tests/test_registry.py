@@ -9,7 +9,8 @@ from matrices import BETA
 from tolerances import assert_same_bits
 
 from seegera_fast import SparseMatrix, backends, ops
-from seegera_fast.registry import OPERATORS, Argument, Operator, Parts, Rows, Transposed
+from seegera_fast.registry import OPERATORS, Operator
+from seegera_fast.schema import Argument, Parts, Rows, Transposed
 
 pytestmark = BETA
 

@@ -148,11 +148,12 @@ def test_huge_losses_are_drawn(run, tmp_path):
 
 
 def test_a_large_graph_gets_no_links(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("seegera_fast.command.written.MOST_NODES", 5)
     (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,d\nd,e\ne,f\nf,a\n")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "links.csv").write_text("of an earlier run")
-    status, printed, _ = run("train", "--edges", "edges.csv", "--task", "embed", "--epochs", 2, "--out", "out", *SMALL)
+    command = ["train", "--edges", "edges.csv", "--task", "embed", "--epochs", 2, "--out", "out", *SMALL]
+    assert run(*command)[0] == 0
+    assert (tmp_path / "out" / "links.csv").exists()
+    monkeypatch.setattr("seegera_fast.command.written.MOST_NODES", 5)
+    status, printed, _ = run(*command)
     assert status == 0
     assert "new links" not in printed
     assert not (tmp_path / "out" / "links.csv").exists()

@@ -150,6 +150,25 @@ def test_no_table_of_the_user_is_written_over(run, files, trained, tmp_path, com
     assert (tmp_path / name).read_bytes() == original
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "why"),
+    [
+        ("links", "links.csv", "is no table of this command"),
+        ("complete", "attributes.csv", "is no table of this command"),
+        ("embed", "embedding.npy", "is there already"),
+    ],
+)
+def test_no_other_file_is_written_over_unless_it_is_named(run, files, trained, tmp_path, command, name, why):
+    (tmp_path / name).write_text("node,note\nAnn,mine\n")
+    given = [command, trained / "model.safetensors", *files]
+    status, _, err = run(*given)
+    assert status == 2
+    assert f"--out: {name} {why}, and would be lost; want another name, or --out {name} to replace it" in err
+    assert (tmp_path / name).read_text() == "node,note\nAnn,mine\n"
+    assert run(*given, "--out", name)[0] == 0
+    assert b"mine" not in (tmp_path / name).read_bytes()
+
+
 def test_nothing_is_written_into_the_folder_of_a_graph(run, files, trained, tmp_path):
     graph_of(files).save("web")
     (tmp_path / "again").symlink_to("web")
@@ -176,7 +195,7 @@ def test_a_graph_of_other_nodes_is_refused(run, tmp_path):
     assert run("train", "--edges", "a.csv", "--task", "embed", "--epochs", 2, "--out", "out", *SMALL)[0] == 0
     status, _, err = run("links", "out/model.safetensors", "--edges", "b.csv")
     assert status == 2
-    assert "graph: feature 1 is 'Eve', want 'Bob'" in err
+    assert "than the model (missing: 'Bob'; extra: 'Wolf'; the graph was given none, so that each node is one)" in err
     sf.Graph.from_table("a.csv").save("web")
     for source in (["--edges", "a.csv"], ["--graph", "web"]):
         status, _, err = run("complete", "out/model.safetensors", *source)

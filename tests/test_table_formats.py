@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -170,6 +171,32 @@ def source_of(table, folder, kind):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "feather", "arrow"])
+def test_decimals(tmp_path, kind):
+    """As data warehouses write numbers: whole ones are names and labels, and all are features, weights and times."""
+    pyarrow, _, _ = arrow()
+    large = 2**60 + 1
+
+    def of(columns):
+        return pyarrow.table({name: pyarrow.array(map(Decimal, column)) for name, column in columns.items()})
+
+    ends = {"a": [large, large + 1], "b": [large + 1, large + 2], "weight": ["0.5", "2.25"], "time": ["3.5", "4"]}
+    rows = {"id": [large, large + 1, large + 2], "x": ["1.5", "-2", "0"], "label": [1, 0, 1]}
+    edges = {name: np.array(list(map(Decimal, column)), object) for name, column in ends.items()}
+    nodes = source_of(of(rows), tmp_path, kind)
+    found = sf.Graph.from_table(edges, nodes, nodes, weight="weight", time="time")
+    assert found.nodes.tolist() == rows["id"]
+    assert found.features.to_dense().flatten().tolist() == [1.5, -2, 0]
+    assert (found.labels.tolist(), found.weights.tolist()) == ([1, 0, 1], [0.5, 0.5, 2.25, 2.25])
+    assert found.edge_times.tolist() == [3.5, 4]
+    for wrong in ("0.5", "NaN", "sNaN", "1e999999"):
+        with pytest.raises(ValueError, match="edges, row 0: got "):
+            sf.Graph.from_table({**edges, "a": np.array([Decimal(wrong), Decimal(1)], object)})
+        if wrong != "0.5":
+            with pytest.raises(ValueError, match="edges, row 0: got "):
+                sf.Graph.from_table({**edges, "weight": np.array([Decimal(wrong), Decimal(1)], object)})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather", "arrow"])
 def test_frames_that_pandas_wrote_with_an_index(tmp_path, kind):
     """pandas writes the index as the last columns."""
     pandas, (pyarrow, _, _) = pytest.importorskip("pandas"), arrow()
@@ -227,7 +254,7 @@ def test_frames_that_pandas_wrote_with_an_index(tmp_path, kind):
         ([1.0, float("nan")], ValueError, "edges, row 1: got no name"),
         ([1.0, 2.0**53 + 2], ValueError, "edges, row 1: got 9007199254740994.0"),
         (["a", None], ValueError, "edges, row 1: got no name"),
-        (["a", ""], ValueError, "edges, row 1: got an empty name"),
+        (["a", ""], ValueError, "edges, row 1: got an empty field in column 'a', want the names"),
         ([True, False], TypeError, "edges: got names of type bool"),
         ([b"a", b"b"], TypeError, "edges: got names of type"),
         (["a", ("b",)], ValueError, "edges"),

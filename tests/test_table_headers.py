@@ -84,7 +84,7 @@ def test_names_that_come_again_far_below_are_said(write):
     [
         "id,from,to\n1,a,b\n2,b,c\n",
         "EDGE_ID,From,To\n1,a,b\n2,b,c\n",
-        "day,user,item\n1,a,b\n2,b,c\n",
+        "day,citing,cited\n1,a,b\n2,b,c\n",
         "user,from,to\n1,a,b\n2,b,c\n",
         ",source,target\n0,a,b\n1,b,c\n",
         ",x,y\n0,a,b\n1,b,c\n",
@@ -113,6 +113,64 @@ def test_ends_that_may_be_others_are_said(write, header, ends):
     with pytest.warns(UserWarning, match=f"edges: got the columns .*, of which {found} are read as the ends"):
         graph = sf.Graph.from_table(columns)
     assert {name for pair in links(graph) for name in pair} == {f"{names[end]}{k}" for end in ends for k in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("header", "doubtful"),
+    [
+        ("tx,sender,receiver,amount", True),
+        ("order,customer,product,qty", True),
+        ("date,customer,product,qty", True),
+        ("date,customer,qty", True),
+        (",tx,sender,receiver", True),
+        ("sender,receiver,amount,time", False),
+        ("user,movie,rating,session", False),
+        (",sender,receiver", False),
+        ("sender,receiver", False),
+    ],
+)
+def test_columns_whose_names_are_not_those_of_ends(write, recwarn, header, doubtful):
+    """The first two are read, and a third that may be one of the ends is not passed over without a word."""
+    width = header.count(",") + 1
+    content = "\n".join([header, *(",".join(str(10 * k + place) for place in range(width)) for k in (1, 2, 3))])
+    path = write("e.csv", content)
+    assert sf.Graph.from_table(path).num_edges == 3
+    one, two = header.removeprefix(",").split(",")[:2]
+    said = [str(warning.message) for warning in recwarn]
+    assert any(f"of which '{one}' and '{two}' are read as the ends" in message for message in said) == doubtful
+    recwarn.clear()
+    sf.Graph.from_table(path, source=one, target=two)
+    assert not recwarn.list
+    assert not doubtful or "source= and target= state others" in said[0]
+
+
+def test_columns_that_are_stated_beside_the_ends(table):
+    content = "sender,receiver,euros,booked\n1,2,5,7\n2,3,5,8\n"
+    assert table(content, weight="euros", time=3).nodes.tolist() == [1, 2, 3]
+
+
+def test_names_that_two_kinds_of_nodes_share_are_said(write, table):
+    said = r"e.csv: 2 names are in both of the columns 'user_id' and 'MovieID', such as '2', .* such as 'u1' and 'm1'$"
+    with pytest.warns(UserWarning, match=said):
+        graph = sf.Graph.from_table(write("e.csv", "user_id,MovieID,rating\n1,2,5\n2,3,4\n3,4,4\n"))
+    assert graph.num_nodes == 4
+    assert table("user_id,movie_id\nu1,m1\nu2,m1\n", header=True).num_nodes == 3
+    assert table("user_id,friend_id\n1,2\n2,3\n").num_nodes == 3
+
+
+def test_a_node_of_an_odd_cycle_is_named():
+    """As its user names it; most often both sides were numbered alike."""
+    for nodes, name in ((["ann", "bob", "eve"], "'ann'"), ([7, 8, 9], "7"), (None, "0")):
+        graph = sf.Graph(1 - np.eye(3), nodes=nodes)
+        said = f"not bipartite: node {name} is in a part with an odd cycle.* different names, such as 'u1' and 'm1'$"
+        with pytest.raises(ValueError, match=said):
+            sf.tasks.split_links(graph, sides="auto")
+
+
+def test_a_header_of_usual_names_above_few_edges_is_said(write, table):
+    with pytest.warns(UserWarning, match=r"line 1: got 'customer product', which is read as an edge.*header=True"):
+        sf.Graph.from_table(write("e.csv", "customer,product\nann,tea\nbob,milk\neve,rice\n"))
+    assert table("ann,bob\neve,zoe\nmax,kim\n").num_nodes == 6
 
 
 def test_ends_that_are_stated_are_not_doubtful(table):

@@ -18,18 +18,28 @@ from seegera_fast.tables.join import parts_of_graph
 from seegera_fast.tables.reading import Reading
 
 BAD_EDGES = [
-    ("ann,bob\n,eve\n", "line 2: got an empty name"),
+    ("ann,bob\n,eve\n", "line 2: got an empty field in column 0, want the names of two nodes"),
+    ("ann,bob,\nbob,eve,\n", "line 1: got an empty field in column 2, want the names of two nodes"),
+    ("ann,bob,\nbob,eve,\n", "; a separator at the end of a line begins another column"),
+    ("ann;bob;1,5\n", "separator=';', and decimals are written with a point"),
+    ("ann;bob;1\nbob;eve;1,5\n", "line 2: got '1,5' in column 2, want the names of two nodes"),
+    ("ann;bob;1\nbob;eve;1,5\n", "; decimals are written with a point, as in 1.5"),
+    ("from,to,weight\na,b,2\nb,c,-1\n", "line 3: got '-1' in column 'weight', want a weight of 0 or more"),
+    ("ann,knows,bob\n", "line 1: got 'bob' in column 2, want the names of two nodes"),
+    ("ann,knows,bob\n", "; source=0 and target=2 if these are a node, a kind of edge, and a node"),
+    ("sep=;\nann;bob\n", "line 1: got 'sep=;', want the names of two nodes"),
+    ("sep=;\nann;bob\n", "leave out this line for Excel, separator= states it"),
     ("ann,bob\neve\n", "line 2: got 'eve', want the names of two nodes"),
     ("ann bob\n\n# x\na b c d\n", "line 4: got 'a b c d'"),
     ("source,target\nann,bob\nbob,eve,3\n", "line 3: got 'bob eve 3'"),
-    ("ann,bob,x\n", "line 1: got 'ann bob x'"),
-    ("ann,bob,1\nbob,eve,-1\n", "line 2: got 'bob eve -1'"),
-    ("ann,bob,1\nbob,eve,\n", "line 2: got 'bob eve'"),
+    ("ann,bob,x\n", "line 1: got 'x' in column 2, want"),
+    ("ann,bob,1\nbob,eve,-1\n", "line 2: got '-1' in column 2, want"),
+    ("ann,bob,1\nbob,eve,\n", "line 2: got an empty field in column 2, want"),
     ("0 1 2 3\n", "line 1: got '0 1 2 3'"),
     ("a,b;c\n", "line 1: got both commas and semicolons"),
     ('a,b\na,"b\nc,d\n', "line 2: got 'a,\"b', want"),
     ('a,b\na,"b\nc,d\n', "a quote is opened there, and not closed in the lines below"),
-    ('a,"b\nc",d\n', "line 1: got 'a b\\nc d', want"),
+    ('a,"b\nc",d\n', "line 1: got 'd' in column 2, want"),
     ('a,"b\nc"\nd,e\nf\n', "line 4: got 'f', want"),
     ('"a,b\n"c,d\n', "line 1: got '\"a,b\\n\"c,d', want"),
     ('a,b"c"\n', "line 1"),
@@ -107,7 +117,7 @@ def test_a_graph_has_the_name_of_its_file(write, file, name):
 
 def test_lines_are_named_far_below(table):
     lines = "".join(f"n{k},n{k + 1}\n" for k in range(800_000))
-    with pytest.raises(ValueError, match=r"line 800001: got an empty name"):
+    with pytest.raises(ValueError, match=r"line 800001: got an empty field"):
         table(lines + ",x\n")
     with pytest.raises(ValueError, match=r"line 800001: got 'a b c d'"):
         table(lines + "a,b,c,d\n")
@@ -195,9 +205,9 @@ def test_comments_after_numbers(table):
 @pytest.mark.parametrize(
     ("features", "part"),
     [
-        ("1\t0,5\t1,5\n2\t0,25\t2,5\n3\t1\t2\n", "line 1: got '1 0,5 1,5', want finite numbers"),
-        ("1\t5\n2\t0,25\n3\t1\n", "line 2: got '2 0,25', want finite numbers"),
-        ("id\tx\n1\t0,5\n2\t7\n3\t8\n", "line 2: got '1 0,5', want finite numbers"),
+        ("1\t0,5\t1,5\n2\t0,25\t2,5\n3\t1\t2\n", "line 1: got '0,5' in column 1, want finite numbers"),
+        ("1\t5\n2\t0,25\n3\t1\n", "line 2: got '0,25' in column 1, want finite numbers"),
+        ("id\tx\n1\t0,5\n2\t7\n3\t8\n", "line 2: got '0,5' in column 'x', want finite numbers"),
         ("1\t\t5\n2\t\t6\n3\t\t7\n", "want finite numbers, in the digits 0 to 9, and no empty fields"),
     ],
 )

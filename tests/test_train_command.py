@@ -1,6 +1,7 @@
 """The command train: what it writes for each task, and the options of data, split and fields."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_same_command_gives_the_same_and_replaces_only_its_own_files(run, own, t
     assert run(*arguments)[0] == 0
     first, embedding = results_in(out), (out / "embedding.npy").read_bytes()
     (out / "notes.txt").write_text("mine")
-    (out / "results.json").write_text("old")
+    (out / "results.json").write_text(json.dumps({**first, "scores": "old"}))
     assert run(*arguments, "--quiet")[0] == 0
     assert results_in(out)["scores"] == first["scores"]
     assert (out / "embedding.npy").read_bytes() == embedding
@@ -99,6 +100,10 @@ def test_a_graph_that_is_too_small_to_hold_links_out_is_said_once(run, tmp_path,
     assert status == 0
     assert err.count("warning: graph: has too few edges (4) for valid=0.2 and test=0.1: these parts are empty") == 1
     assert "most probable new links, of 2 in links.csv; their probabilities are not calibrated:" in printed
+    found = run(
+        "links", tmp_path / "out" / "model.safetensors", "--edges", tmp_path / "e.csv", "--out", tmp_path / "l.csv"
+    )
+    assert "not calibrated: training held out no links for validation, or too few, or larger scores were" in found[2]
 
 
 def test_quiet_says_nothing_on_stderr(run, own, tmp_path, plain_picture):

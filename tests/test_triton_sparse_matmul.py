@@ -87,7 +87,7 @@ def _run_cases(path: str) -> None:
     """Runs every case twice, with memory that is NaN wherever nothing was written, and saves the results."""
     from seegera_fast.kernels.triton.common import csr_product as kernels
 
-    from seegera_fast.registry import Rows
+    from seegera_fast.schema import Rows
 
     torch.use_deterministic_algorithms(True)
     if not torch.empty(9).isnan().all():

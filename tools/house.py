@@ -29,7 +29,7 @@ LAYERS = (
     ("ops",),
     ("kernels",),
     ("reference",),
-    ("checks", "backends", "registry", "transforms", "autocast", "precision"),
+    ("checks", "backends", "schema", "registry", "transforms", "autocast", "precision"),
     # What the kernels tell Python: layouts and costs.
     ("kernels.cpu", "kernels.triton.costs"),
     (

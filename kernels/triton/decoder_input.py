@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import torch
 
-from seegera_fast.registry import Parts, Transposed
+from seegera_fast.schema import Parts, Transposed
 
 from .common import dropout
 from .common.dropout import drop_lines

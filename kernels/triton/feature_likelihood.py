@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from seegera_fast.registry import Rows, Transposed
+from seegera_fast.schema import Rows, Transposed
 
 from . import feature_likelihood_chunks, feature_likelihood_squares
 from .common import OPTIONS, compiled_as, scale

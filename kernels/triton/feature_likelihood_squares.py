@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from seegera_fast.registry import Rows
+from seegera_fast.schema import Rows
 
 from .common import INTERPRETED, OPTIONS, compiled_as
 from .common.propagation import propagated

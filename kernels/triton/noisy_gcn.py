@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import torch
 
-from seegera_fast.registry import Parts
+from seegera_fast.schema import Parts
 
 from . import noisy_gcn_dropped
 from .common import layer

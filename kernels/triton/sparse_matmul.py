@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from seegera_fast.registry import Parts
+from seegera_fast.schema import Parts
 
 from .common import csr_product
 from .common.csr_product import multiply_csr

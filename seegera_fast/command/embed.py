@@ -11,7 +11,7 @@ from ..model import SeeGera
 from ..support.atomic import written_aside
 from ..support.hints import one_line
 from .options import Parser, add_common_options, check_graph_options, chosen_operations, read_path
-from .output import TABLES, embedding_table, write_array, write_table
+from .output import EMBEDDING, TABLES, embedding_table, write_array, write_table
 from .trained import add_model_options, read_trained, require_out
 
 EXAMPLES = """\
@@ -40,9 +40,8 @@ def add_embed(commands: Any) -> Parser:
     embed.add_argument(
         "--out",
         type=read_path,
-        default=Path("embedding.npy"),
         metavar="FILE",
-        help=".npy, .csv or .parquet. Default: embedding.npy",
+        help=f".npy, .csv or .parquet; a file of that name is replaced. Default: {EMBEDDING}, if there is none",
     )
     embed.set_defaults(run=_embed)
     return embed
@@ -50,8 +49,8 @@ def add_embed(commands: Any) -> Parser:
 
 def _embed(options: argparse.Namespace) -> int:
     check_graph_options(options)
-    out = options.out
-    require_out(options, (".npy", *TABLES))
+    out = options.out or Path(EMBEDDING)
+    require_out(options, out, (".npy", *TABLES))
     with chosen_operations(options):
         model, graph = read_trained(options)
         given = _how(model, graph, out)

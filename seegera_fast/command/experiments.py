@@ -41,6 +41,7 @@ from .options import (
     read_path,
     read_rate,
 )
+from .output import RESULTS, require_absent
 
 # The options that set a field of a trial, by the field's name.
 OPTION_OF_TRIAL_FIELD = {
@@ -57,6 +58,8 @@ OPTIONS_OF_SWEEP = {
     "structure_masking_rate": "--structure-rates",
     "feature_masking_rate": "--feature-rates",
 }
+# What is in the folder of --out: that of the trials, and the page of the tables.
+TRIALS, TABLES_PAGE = "trials", "results.md"
 DEFAULT_RATES = tuple(step / 10 for step in range(6))
 STATUSES = """\
 exit status:
@@ -233,6 +236,12 @@ def _add_running(parser: argparse.ArgumentParser, out: str) -> None:
     )
 
 
+def _require_ours(options: argparse.Namespace, *names: str) -> None:
+    """Refuses a folder without trials, if it has files of the names that would be written."""
+    if not (options.out / TRIALS).is_dir():
+        require_absent(options.out, names, "reproduce or sweep")
+
+
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
     return {**dict(options.fields), **({} if options.epochs is None else {"epochs": options.epochs})}
 
@@ -266,16 +275,17 @@ def _reproduce(options: argparse.Namespace) -> int:
         [_fields(options)],
         _precision(options),
     )
+    _require_ours(options, RESULTS, TABLES_PAGE)
     if options.page is not None and not options.no_run:
         # What is wrong beside the page is an error now, not after hours of training.
         texts_of(options.page)
     outcome = None if options.no_run else _run(options, trials)
-    records = read_records(options.out / "trials")
+    records = read_records(options.out / TRIALS)
     if options.no_run and not records:
         raise ValueError(f"--no-run: got --out {options.out}, want a folder of reproduce: it has no finished trial")
     found = rows(records)
-    _write(options.out / "results.json", json_text({"rows": as_json(found)}))
-    _write(options.out / "results.md", "# Results\n\n" + markdown(found))
+    _write(options.out / RESULTS, json_text({"rows": as_json(found)}))
+    _write(options.out / TABLES_PAGE, "# Results\n\n" + markdown(found))
     has_page = options.page is not None and bool(records)
     if has_page:  # Last, since it may be that same file.
         write_page(options.page, records)
@@ -295,8 +305,9 @@ def _sweep(options: argparse.Namespace) -> int:
     trials = plan(
         [options.task], _unique(options.data), ["v3"], splits, range(options.trials), grid, _precision(options)
     )
+    _require_ours(options, "sweep.json", "sweep.png")
     outcome = _run(options, trials)
-    found = [row for row in _rows_of(trials, rows(read_records(options.out / "trials"))) if row.mean is not None]
+    found = [row for row in _rows_of(trials, rows(read_records(options.out / TRIALS))) if row.mean is not None]
     _write(options.out / "sweep.json", json_text({"rows": as_json(found)}))
     panels = grids(found)
     if panels:
@@ -315,7 +326,7 @@ def _run(options: argparse.Namespace, trials: Sequence[Trial]) -> Outcome:
     with chosen_operations(options):
         pass
     root = None if options.root is None else str(options.root)
-    conditions = Conditions(options.out / "trials", root, str(options.device), options.backend)
+    conditions = Conditions(options.out / TRIALS, root, str(options.device), options.backend)
     return run_matrix(trials, conditions, jobs=options.jobs, budget=60 * options.budget, quiet=options.quiet)
 
 

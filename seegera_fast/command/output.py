@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +13,10 @@ from typing import IO
 
 import numpy as np
 
+from .. import checkpoint_file
 from ..graph import Graph
 from ..support.atomic import Lock, Unwritable, alone, remove_unfinished, require_writable, written_aside
+from ..support.json_fields import Fields, parse
 from ..support.mapped_array import write_header, write_values
 from ..tables import write_parquet
 
@@ -81,6 +83,19 @@ class OutputFolder:
     ) -> None:
         self._exit.close()
 
+    def require_ours(self, *, resume: bool) -> None:
+        """Refuses a folder with files that the run would replace or remove, and that no earlier run has written.
+
+        Args:
+            resume: whether the checkpoint is read, and so checked, before it is replaced.
+        """
+        names = set(FILES)
+        if resume or _is_checkpoint(self.path / CHECKPOINT):
+            # All that a run leaves that was stopped.
+            names.remove(CHECKPOINT)
+        if results_of_train(self.path / RESULTS) is None:
+            require_absent(self.path, names, "train")
+
     def write(self, files: Mapping[str, Writer], *, instead_of: Collection[str] = ()) -> None:
         """Writes files, which replace those of an earlier run once all of them are complete.
 
@@ -142,6 +157,37 @@ def _write_elsewhere(name: str, files: Mapping[str, Writer], earlier: Path | Non
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
     return None
+
+
+def results_of_train(path: Path) -> Fields | None:
+    """The results in a file; None: it is not there, or is another one of that name."""
+    if not path.is_file():
+        return None
+    try:
+        results = Fields(str(path), parse(path.read_bytes()))
+        results.fields("data")
+        results.fields("configuration").take("normalize_features")
+    except ValueError:
+        return None
+    return results
+
+
+def _is_checkpoint(path: Path) -> bool:
+    try:
+        checkpoint_file.position(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def require_absent(folder: Path, names: Iterable[str], command: str) -> None:
+    """Refuses a folder that no earlier run of a command has written to, if it has files of some names."""
+    there = sorted(name for name in names if os.path.lexists(folder / name))
+    if there:
+        raise ValueError(
+            f"--out: {folder / there[0]} would be lost, which no earlier {command} has written; want another folder, "
+            "or that file in another place"
+        )
 
 
 def write_array(file: IO[bytes], array: np.ndarray) -> None:

@@ -22,6 +22,7 @@ from ..support.plots import save_histogram
 from ..support.progress import phase
 from ..support.report import number_texts, table
 from .options import Parser, add_common_options, check_graph_options, chosen_operations, read_count, read_path, say
+from .output import LINKS as LINKS_TABLE
 from .output import TABLES, node_names, write_table
 from .trained import add_model_options, read_trained, require_out
 
@@ -56,6 +57,9 @@ columns of the file:
 PRINTED = 5
 TOP_LINKS, TOP_ATTRIBUTES = 20, 5
 PROBABILITY, DEVIATION = "probability", "deviation"
+# The default file of complete, and the columns that the tables have in any case.
+ATTRIBUTES = "attributes.csv"
+LINK_COLUMNS, ATTRIBUTE_COLUMNS = ("node", "other", PROBABILITY), ("node", "feature", "value")
 
 
 def add_links(commands: Any) -> Parser:
@@ -84,7 +88,7 @@ def add_links(commands: Any) -> Parser:
         help="draws for the deviation, 2 or more; 0: no deviation. Default: 64",
     )
     add_common_options(links)
-    _add_out(links, "links.csv")
+    _add_out(links, LINKS_TABLE)
     links.set_defaults(run=_links)
     return links
 
@@ -100,14 +104,18 @@ def add_complete(commands: Any) -> Parser:
     add_model_options(complete)
     _add_choice(complete, TOP_ATTRIBUTES, "features")
     add_common_options(complete)
-    _add_out(complete, "attributes.csv")
+    _add_out(complete, ATTRIBUTES)
     complete.set_defaults(run=_complete)
     return complete
 
 
 def _add_choice(parser: argparse.ArgumentParser, top: int, what: str) -> None:
     parser.add_argument(
-        "--top", type=read_count, default=top, metavar="K", help=f"so many {what}, or all. Default: {top}"
+        "--top",
+        type=read_count,
+        default=top,
+        metavar="K",
+        help=f"so many {what}; all, where there are fewer. Default: {top}",
     )
     parser.add_argument(
         "--of", action="append", metavar="NAME", dest="nodes", help="only of this node; may be repeated. Default: all"
@@ -116,7 +124,10 @@ def _add_choice(parser: argparse.ArgumentParser, top: int, what: str) -> None:
 
 def _add_out(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(
-        "--out", type=read_path, default=Path(name), metavar="FILE", help=f".csv or .parquet. Default: {name}"
+        "--out",
+        type=read_path,
+        metavar="FILE",
+        help=f".csv or .parquet; a file of that name is replaced. Default: {name}, where no other table has that name",
     )
 
 
@@ -128,8 +139,9 @@ def _read_draws(text: str) -> int:
 
 def _links(options: argparse.Namespace) -> int:
     check_graph_options(options)
-    drawn = options.out.with_name(f"{options.out.stem}-probabilities.png")
-    require_out(options, TABLES, drawn)
+    out = options.out or Path(LINKS_TABLE)
+    drawn = out.with_name(f"{out.stem}-probabilities.png")
+    require_out(options, out, TABLES, drawn, columns=LINK_COLUMNS)
     with chosen_operations(options):
         model, graph = read_trained(options)
         nodes = numbers_of(graph, options.nodes)
@@ -148,7 +160,7 @@ def _links(options: argparse.Namespace) -> int:
                 draws=options.draws,
                 seed=options.seed,
             )
-    _write(options.out, columns)
+    _write(out, columns)
     if len(columns["node"]):
         picture = io.BytesIO()
         title = f"{len(columns['node']):,} suggested links of {shown_name(graph.name)}"
@@ -156,15 +168,20 @@ def _links(options: argparse.Namespace) -> int:
         with written_aside(drawn) as file:
             file.write(picture.getvalue())
     if model.calibration is None:
-        say(options, "the probabilities are not calibrated: training held out no links for validation, or too few")
+        say(
+            options,
+            "the probabilities are not calibrated: training held out no links for validation, or too few, or larger "
+            "scores were not more probably links among them",
+        )
     print(printed(columns))
-    print(one_line(f"{options.out}: {len(columns['node']):,} links"))
+    print(one_line(f"{out}: {len(columns['node']):,} links"))
     return 0
 
 
 def _complete(options: argparse.Namespace) -> int:
     check_graph_options(options)
-    require_out(options, TABLES)
+    out = options.out or Path(ATTRIBUTES)
+    require_out(options, out, TABLES, columns=ATTRIBUTE_COLUMNS)
     with chosen_operations(options):
         model, graph = read_trained(options)
         if features_are_nodes(graph):
@@ -177,14 +194,11 @@ def _complete(options: argparse.Namespace) -> int:
         with phase("looking for attributes", show=not options.quiet):
             found = model.top_attributes(top, nodes, seed=options.seed)
     features = np.arange(graph.num_features) if graph.feature_names is None else graph.feature_names
-    columns = {
-        "node": node_names(graph)[found.nodes.cpu().numpy()],
-        "feature": features[found.features.cpu().numpy()],
-        "value": found.values.cpu().numpy(),
-    }
-    _write(options.out, columns)
+    node, feature, value = found.nodes.cpu().numpy(), found.features.cpu().numpy(), found.values.cpu().numpy()
+    columns = dict(zip(ATTRIBUTE_COLUMNS, (node_names(graph)[node], features[feature], value), strict=True))
+    _write(out, columns)
     print(printed(columns))
-    print(one_line(f"{options.out}: {len(found.nodes):,} attributes"))
+    print(one_line(f"{out}: {len(found.nodes):,} attributes"))
     return 0
 
 
@@ -208,7 +222,7 @@ def suggested_links(
     sides = AUTO if bipartite else None
     found = model.top_links(k, nodes, graph, seed, per_node=per_node, sides=sides, calibrated=calibrated)
     node, other = node_names(graph)[found.pairs.cpu().numpy()].T
-    columns = {"node": node, "other": other, PROBABILITY: found.probabilities.cpu().numpy()}
+    columns = dict(zip(LINK_COLUMNS, (node, other, found.probabilities.cpu().numpy()), strict=True))
     if draws:
         uncertain = model.link_scores(found.pairs, graph, seed, draws, calibrated=calibrated)
         columns[DEVIATION] = uncertain.deviation.cpu().numpy()

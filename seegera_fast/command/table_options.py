@@ -17,7 +17,8 @@ TABLE_OPTIONS = (
 )
 SEPARATORS = {"tab": "\t", "blank": " ", "comma": ",", "semicolon": ";"}
 # What messages say of an argument: names=False, or label= for any value.
-ARGUMENT = re.compile(rf"\b({'|'.join(TABLE_OPTIONS)}|weighted|public)=(?:(True\b|False\b|'[^']*')|(?=[ ,;)]|$))")
+NAMES = "|".join((*TABLE_OPTIONS, "features", "labels", "weighted", "public"))
+ARGUMENT = re.compile(rf"\b({NAMES})=(?:(True\b|False\b|'[^']*')|(?=[ ,;)]|$))")
 OF_FLAG = {
     **{(name, "False"): f"--no-{name}" for name in ("names", "header")},
     ("weighted", "False"): "no --weighted",

@@ -74,7 +74,7 @@ examples:
       --set reaches every field of SeeGeraConfig, TrainingConfig and the task
 
 files in the folder of --out, never left half written; the first four replace earlier ones when the training has ended,
-the others as they are made:
+the others as they are made. A folder with files of these names that are not those of an earlier run is refused:
   results.json       scores, configuration, data set, versions, and the history of every epoch
   model.safetensors  the weights of the best epoch by validation
   embedding.npy      mean embeddings of all nodes, float32 [nodes, embedding_dim], given the whole graph
@@ -178,6 +178,8 @@ def _train(options: argparse.Namespace) -> int:
             plan = _plan(options)
             # One process writes. A data set is downloaded by that one, before the others read it.
             folder = stack.enter_context(OutputFolder(plan.out)) if processes.first else None
+            if folder is not None:
+                folder.require_ours(resume=options.resume)
             graph = read_chosen_graph(options, options.weighted) if processes.first or not options.data else None
         with processes.together():
             graph = read_chosen_graph(options, options.weighted) if graph is None else graph

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid
 
 from .factors import factor
 from .normal_density import normal_log_density
@@ -36,7 +36,7 @@ class Likelihood:
 
 
 def bernoulli(target, outputs, *, pos_weight, **_) -> torch.Tensor:
-    return -(weighted(pos_weight * target, softplus(-outputs)) + weighted(1 - target, softplus(outputs)))
+    return weighted(pos_weight * target, logsigmoid(outputs)) + weighted(1 - target, logsigmoid(-outputs))
 
 
 def mse(target, outputs, **_) -> torch.Tensor:

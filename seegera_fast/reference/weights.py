@@ -45,6 +45,12 @@ def term(function: Callable[..., torch.Tensor], *operands: torch.Tensor | None) 
 
 
 def logsumexp(values: torch.Tensor, dim: int) -> torch.Tensor:
-    """As ``torch.logsumexp``. Of nothing but minus infinity it is minus infinity, with a gradient of 0, not NaN."""
-    nothing = (values == -math.inf).all(dim=dim, keepdim=True)
-    return torch.logsumexp(values.masked_fill(nothing, 0.0), dim).masked_fill(nothing.squeeze(dim), -math.inf)
+    """As ``torch.logsumexp``. Of nothing but minus infinity it is minus infinity, with a gradient of 0, not NaN.
+
+    The weights in the gradient add up to 1 also where the values are so large that the result rounds ``log`` away.
+    """
+    largest = values.detach().amax(dim=dim, keepdim=True)
+    nothing = largest == -math.inf
+    largest = largest.masked_fill(~largest.isfinite(), 0.0)
+    shifted = torch.logsumexp((values - largest).masked_fill(nothing, 0.0), dim) + largest.squeeze(dim)
+    return shifted.masked_fill(nothing.squeeze(dim), -math.inf)

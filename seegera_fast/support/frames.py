@@ -71,20 +71,28 @@ def check_square(name: str, value: Any) -> None:
 
 
 def check_index(name: str, value: Any, nodes: np.ndarray | None, axes: int = 1) -> None:
-    """Refuses a data frame or a series of pandas whose index has the names of the nodes in another order.
+    """Refuses a data frame or a series of pandas whose index has the names or numbers of the nodes in another order.
 
     Args:
-        axes: how many axes of it have a place for each node.
+        axes: how many axes of it have a place for each node. The numbers of two may be in any order.
     """
-    if nodes is None or not hasattr(type(value), "iloc"):
+    if not hasattr(type(value), "iloc"):
         return
-    labels = value.index.tolist()
+    labels, names = value.index.tolist(), None if nodes is None else nodes.tolist()
     # An index from 0 on counts the rows, as pandas makes it by itself.
-    if _are_reordered(labels, nodes.tolist()) and labels != list(range(len(labels))):
+    counting = list(range(len(labels)))
+    if any(map(is_missing, labels)) or labels in (counting, names):
+        return
+    if names is not None and _are_reordered(labels, names):
         names = ", ".join(["names"] * axes)
         raise ValueError(
             f"{name}: got an index with the names of the nodes in another order, want {name}.loc[{names}] with the "
             f"names in order, or {name}.reset_index(drop=True) if the rows are in order and the index says nothing"
+        )
+    if axes == 1 and _are_reordered(labels, counting):
+        raise ValueError(
+            f"{name}: got an index with the numbers of the nodes in another order, want {name}.sort_index(), or "
+            f"{name}.reset_index(drop=True) if the rows are in order and the index says nothing"
         )
 
 

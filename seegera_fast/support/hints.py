@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 # The longest text and the longest int, in bits, that a message repeats.
 LONGEST_QUOTE, MOST_BITS = 60, 128
+# So many names are listed.
+MOST_NAMES = 4
 # Letters that move a terminal's cursor, change its colours or ring its bell.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 # What makes a Graph of those of other libraries.
@@ -73,6 +75,12 @@ def short(value: str | int) -> str:
         # Python refuses to write out numbers of some thousand digits.
         return f"an int of {value.bit_length()} bits"
     return repr(cut(value) if isinstance(value, str) else value)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    first, more = ", ".join(map(short, names[:MOST_NAMES])), len(names) - MOST_NAMES
+    return f"{first} and {more:,} more" if more > 0 else first
 
 
 def one_line(text: str) -> str:

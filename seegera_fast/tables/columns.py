@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,10 @@ ROWS = 2**20
 PARQUET, ARROW, FEATHER_1 = b"PAR1", b"ARROW1", b"FEA1"
 # The index that Dask gives a data frame whose user gave it none.
 DASK = "__null_dask_index__"
+# What the columns that pandas writes for an index without a name begin with.
+LEVEL = "__index_level_"
+# What messages call an index without a name.
+UNNAMED_INDEX = "index"
 SUFFIXES = {".parquet": "Parquet", ".feather": "Feather", ".arrow": "Arrow", ".ipc": "Arrow"}
 
 
@@ -49,10 +54,13 @@ class ColumnTable:
         read: what yields arrays of the columns at some places, of some rows after the other.
         unnamed: the columns of an array, which have numbers only.
         indexed: the first column is the index of a data frame.
+        index: returns the index of a data frame that has no name, and is no column; None: there is none.
         size: the number of rows; None: unknown.
 
     Attributes:
         done: the number of rows that were read.
+        titles: the names of the columns; None: they have numbers only.
+        has_index: whether there is an index without a name that does more than count the rows.
     """
 
     unit = "row"
@@ -66,12 +74,14 @@ class ColumnTable:
         *,
         unnamed: bool = False,
         indexed: bool = False,
+        index: Callable[[], np.ndarray] | None = None,
         size: int | None = None,
     ) -> None:
         self.path, self.header, self.want = path, list(header), want
         self.unnamed, self.indexed = unnamed, indexed
+        self.titles = None if unnamed else self.header
         self.size, self.done = size, 0
-        self._read = read
+        self._read, self._index = read, index
         twice = {name for name in self.header if self.header.count(name) > 1} if len(self.header) < 10**4 else ()
         if twice:
             raise ValueError(f"{path}: got the column {short(min(twice))} twice, want different names")
@@ -89,6 +99,26 @@ class ColumnTable:
             self.done = row + count
             yield ColumnBlock(dict(zip(places, columns, strict=True)), range(row, row + count))
             row += count
+
+    @cached_property
+    def has_index(self) -> bool:
+        return self._index is not None and not _counts(self._index())
+
+    def has_index_of_words(self) -> bool:
+        return self.has_index and all(isinstance(name, str) for name in self._index().tolist())
+
+    def with_index(self) -> ColumnTable:
+        """The same rows with their index as the last column, so that the numbers of the others stay."""
+        index, last = self._index(), len(self.header)
+
+        def read(places: list[int]) -> Iterator[list[np.ndarray]]:
+            row = 0
+            for columns in self._read([place for place in places if place != last]):
+                found, count = iter(columns), len(columns[0])
+                yield [index[row : row + count] if place == last else next(found) for place in places]
+                row += count
+
+        return ColumnTable(self.path, [*self.header, UNNAMED_INDEX], read, self.want, indexed=True, size=self.size)
 
 
 def is_file_of_columns(path: Path) -> bool:
@@ -126,16 +156,16 @@ def open_columns(path: Path, want: str) -> ColumnTable:
 
             file = pyarrow.parquet.ParquetFile(path)
             rows = file.metadata.num_rows
-            header, ranges, indexed = _header(file.schema_arrow, lambda: rows)
+            header, ranges, indexed, levels = _header(file.schema_arrow, lambda: rows)
         else:
             with pyarrow.ipc.open_file(pyarrow.memory_map(str(path))) as reader:
                 batches = range(reader.num_record_batches)
-                header, ranges, indexed = _header(
+                header, ranges, indexed, levels = _header(
                     reader.schema, lambda: sum(reader.get_batch(number).num_rows for number in batches)
                 )
 
-    def read(places: list[int]) -> Iterator[list[np.ndarray]]:
-        wanted, row = [header[place] for place in places], 0
+    def read(wanted: list[str]) -> Iterator[list[np.ndarray]]:
+        row = 0
         with _named(path, kind):
             stored = [name for name in wanted if name not in ranges]
             for batch in (_parquet if kind == "Parquet" else _arrow)(path, stored):
@@ -146,10 +176,21 @@ def open_columns(path: Path, want: str) -> ColumnTable:
                 ]
                 row = last
 
-    return ColumnTable(path, header, read, want, indexed=indexed, size=rows)
+    def index() -> np.ndarray:
+        return _index([np.concatenate(pieces) for pieces in zip(*read(levels), strict=True)])
+
+    return ColumnTable(
+        path,
+        header,
+        lambda places: read([header[place] for place in places]),
+        want,
+        indexed=indexed,
+        index=index if levels else None,
+        size=rows,
+    )
 
 
-def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, range], bool]:
+def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, range], bool, list[str]]:
     """The names of the columns, in the order of the data frame that pandas wrote: its index is first, if it has a name.
 
     pandas writes the index as the last columns, and notes which these are. An index of numbers at equal distances is
@@ -159,18 +200,22 @@ def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, 
         rows: returns the number of rows.
 
     Returns:
-        All names, the numbers of those that are no column of the file, and whether the first is an index.
+        All names, the numbers of those that are no column of the file, whether the first is an index, and what holds
+        an index without a name.
     """
-    names = [str(name) for name in schema.names if str(name) != DASK and not str(name).startswith("__index_level_")]
+    names = [str(name) for name in schema.names if str(name) != DASK and not str(name).startswith(LEVEL)]
+    levels = [str(name) for name in schema.names if str(name).startswith(LEVEL)]
     try:
         noted = parse((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
         ranges = {
-            level["name"]: range(level["start"], level["stop"], level["step"])
+            LEVEL if level["name"] is None else level["name"]: range(level["start"], level["stop"], level["step"])
             for level in noted
-            if isinstance(level, dict) and isinstance(level["name"], str) and level["name"] not in names
+            if isinstance(level, dict) and isinstance(level["name"], (str, type(None))) and level["name"] not in names
         }
         ranges = {name: numbers for name, numbers in ranges.items() if len(numbers) == rows()}
-        index = [*ranges, *(level for level in noted if isinstance(level, str) and level in names)]
+        levels += [LEVEL] * (LEVEL in ranges)
+        index = [name for name in ranges if name != LEVEL]
+        index += [level for level in noted if isinstance(level, str) and level in names]
     except (
         KeyError,
         OverflowError,
@@ -178,7 +223,21 @@ def _header(schema: Any, rows: Callable[[], int]) -> tuple[list[str], dict[str, 
         ValueError,
     ):  # written by something else, or with another note of this name
         index, ranges = [], {}
-    return [*index, *(name for name in names if name not in index)], ranges, bool(index)
+    return [*index, *(name for name in names if name not in index)], ranges, bool(index), [] if index else levels
+
+
+def _index(levels: list[Any]) -> np.ndarray:
+    """An index as an array; of several levels, with tuples in it."""
+    if len(levels) == 1:
+        return np.asarray(levels[0])
+    index = np.empty(len(levels[0]), object)
+    index[:] = [*zip(*(np.asarray(level).tolist() for level in levels), strict=True)]
+    return index
+
+
+def _counts(index: np.ndarray) -> bool:
+    """Whether an index is 0, 1, 2 and so on, as pandas makes it by itself."""
+    return index.dtype.kind in "iu" and np.array_equal(index, np.arange(index.size))
 
 
 def require_pyarrow(path: str | Path, kind: str) -> None:
@@ -243,13 +302,12 @@ def is_frame(value: Any) -> bool:
         return bool(value.dtype.names) or (value.ndim == 2 and value.dtype.kind in "OUT")
     if isinstance(value, dict) or hasattr(value, "collect_schema") or hasattr(value, "column_names"):
         return True
-    return (hasattr(value, "columns") and hasattr(value, "dtypes")) or _has_named_index(value)
+    return hasattr(value, "iloc") or (hasattr(value, "columns") and hasattr(value, "dtypes"))
 
 
 def _has_named_index(value: Any) -> bool:
-    """Whether a value is of pandas, and its index, which then is a column, has a name."""
-    names = getattr(getattr(value, "index", None), "names", ()) if hasattr(value, "iloc") else ()
-    return any(level is not None for level in names)
+    """Whether the index of a data frame or a series of pandas has a name, and then is a column."""
+    return any(level is not None for level in value.index.names)
 
 
 def _with_index(name: str, value: Any) -> Any:
@@ -272,18 +330,18 @@ def table_of(name: str, value: Any, want: str) -> ColumnTable:
     if hasattr(value, "collect_schema") and not hasattr(value, "to_numpy"):  # a lazy frame of polars
         raise TypeError(f"{name}: got {shown(value)}, want a data frame: call its collect()")
     if hasattr(value, "column_names") and hasattr(value, "to_batches"):  # pyarrow
-        header, ranges, indexed = _header(value.schema, lambda: value.num_rows)
+        header, ranges, indexed, levels = _header(value.schema, lambda: value.num_rows)
 
-        def column(place: int) -> np.ndarray:
-            index = ranges.get(header[place])
-            return value.column(header[place]).to_numpy() if index is None else np.array(index)
+        def column(name: str) -> np.ndarray:
+            return np.array(ranges[name]) if name in ranges else value.column(name).to_numpy()
 
-        return _of_columns(name, header, column, want, indexed=indexed)
-    if (hasattr(value, "columns") and hasattr(value, "dtypes")) or _has_named_index(value):
-        if hasattr(value, "iloc"):  # pandas
-            frame, indexed = _with_index(name, value), _has_named_index(value)
-            header = list(map(str, frame.columns))
-            return _of_columns(name, header, lambda k: frame.iloc[:, k].to_numpy(), want, indexed=indexed)
+        index = (lambda: _index(list(map(column, levels)))) if levels else None
+        return _of_columns(name, header, lambda k: column(header[k]), want, indexed=indexed, index=index)
+    if hasattr(value, "iloc"):  # pandas
+        frame, indexed = _with_index(name, value), _has_named_index(value)
+        header, index = list(map(str, frame.columns)), None if indexed else value.index.to_numpy
+        return _of_columns(name, header, lambda k: frame.iloc[:, k].to_numpy(), want, indexed=indexed, index=index)
+    if hasattr(value, "columns") and hasattr(value, "dtypes"):
         return _of_columns(name, list(value.columns), lambda k: value[value.columns[k]].to_numpy(), want)
     if isinstance(value, np.ndarray) and value.dtype.names:
         return _of_columns(name, list(value.dtype.names), lambda k: value[value.dtype.names[k]], want)
@@ -310,8 +368,9 @@ def _of_columns(
     *,
     unnamed: bool = False,
     indexed: bool = False,
+    index: Callable[[], np.ndarray] | None = None,
 ) -> ColumnTable:
     def read(places: list[int]) -> Iterator[list[np.ndarray]]:
         yield [np.asarray(column(place)) for place in places]
 
-    return ColumnTable(name, header, read, want, unnamed=unnamed, indexed=indexed)
+    return ColumnTable(name, header, read, want, unnamed=unnamed, indexed=indexed, index=index)

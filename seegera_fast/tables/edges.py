@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..support.hints import cut, nearest, short
+from ..support.hints import counted, cut, nearest, short
 from ..support.pieces import spans
 from ..support.warning import warn_outside
 from .column_store import Column, InTurn
 from .columns import ColumnTable
-from .headers import ends_places, is_header_of_edges
+from .headers import ends_places, is_header_of_edges, kind_of, may_be_others
 from .names import Names, is_integer
 from .text import TextFile
 from .values import column_of_numbers, is_number, names_of, times_of
@@ -22,6 +22,8 @@ from .values import column_of_numbers, is_number, names_of, times_of
 EDGE = "two node numbers (integers from 0, in the digits 0 to 9) and optionally a weight of 0 or more"
 NAMED_EDGE = "the names of two nodes (words or integers) and optionally a weight of 0 or more"
 WEIGHT = "weight"
+WEIGHTS = "a weight of 0 or more, in the digits 0 to 9"
+OF_WORDS = "; source=0 and target=2 if these are a node, a kind of edge, and a node"
 # So many edges are taken from a file at once.
 EDGES = 2**21
 
@@ -68,6 +70,14 @@ class Edges:
                 found += np.bincount(end[low:high], minlength=found.size)
         return found
 
+    def in_both_columns(self) -> np.ndarray:
+        """bool ``[len(names)]``: which names are at the first end of an edge and at the second end of one."""
+        found = np.zeros((2, len(self.names)), bool)
+        for mask, end in zip(found, self.ends, strict=True):
+            for low, high in spans(end.size, EDGES):
+                mask[end[low:high]] = True
+        return found.all(axis=0)
+
     def _line(self, edge: int) -> int:
         starts = np.cumsum([0, *map(len, self.lines)]).tolist()
         piece = bisect_right(starts, edge) - 1
@@ -103,6 +113,7 @@ class _Places:
         self.ends = [
             place_of(table, first, name, columns[name], usual[k]) for k, name in enumerate(("source", "target"))
         ]
+        doubtful = doubtful or (self.header and may_be_others(first, self.ends, (columns[WEIGHT], columns["time"])))
         if doubtful and columns["source"] is None and columns["target"] is None:
             ends = " and ".join(short(first[place]) for place in self.ends)
             warn_outside(
@@ -189,6 +200,8 @@ def read_edges(
         edges = _decide(edges, keep)
     if places.supposed and any(places.first[place] in found for place in places.ends):
         _warn_of_first(table, True, "though other lines have these names")
+    if places.header:
+        _warn_of_shared_names(edges, [places.first[place] for place in places.ends])
     if not edges.ends[0].size:
         raise ValueError(f"{table.path}: holds no edges, want {table.want} per line")
     return edges
@@ -204,6 +217,7 @@ def _blocks(table: Any, places: _Places) -> Iterator[Any]:
         places.implied = False
         yield from table.blocks(sorted({*wanted, places.weight} - {None}))
         return
+    table.titles = table.first if places.header else None
     for block in table.blocks(int(places.header)):
         if places.header and (block.width != len(table.first) or None in block.fields):
             wrong = next(k for k in range(len(block)) if len(block.record(k)) != len(table.first))
@@ -223,14 +237,14 @@ def _weights_of(table: Any, block: Any, places: _Places) -> np.ndarray | None:
         return _implied_weights(table, block)
     if places.weight is None:
         return None
-    return column_of_numbers(table, block, places.weight, table.want, 0)
+    return column_of_numbers(table, block, places.weight, WEIGHTS, 0)
 
 
 def _implied_weights(table: Any, block: Any) -> np.ndarray:
     if None in block.fields:
         fields = ["1" if field is None else field for field in block.fields]
         block = type(block)(fields, block.width, block.lines)
-    return column_of_numbers(table, block, 2, table.want, 0)
+    return column_of_numbers(table, block, 2, table.want, 0, OF_WORDS)
 
 
 def _warn_of_first(table: TextFile, header: bool, reason: str) -> None:
@@ -238,6 +252,22 @@ def _warn_of_first(table: TextFile, header: bool, reason: str) -> None:
     other = "header=False if it is an edge" if header else "header=True if they are names of columns"
     got = short(" ".join(table.first).strip())
     warn_outside(f"{table.place(table.first_line)}: got {got}, which is read as {read}, {reason}; {other}")
+
+
+def _warn_of_shared_names(edges: Edges, columns: list[str]) -> None:
+    """Says that nodes of two kinds, such as users and movies, have the same names, and so are the same nodes."""
+    kinds = list(map(kind_of, columns))
+    if None in kinds or kinds[0] == kinds[1]:
+        return
+    shared = np.flatnonzero(edges.in_both_columns())
+    if shared.size:
+        one, two = (f"{kind[0]}1" for kind in kinds)
+        other = f"names such as {one!r} and {two!r}" if one != two else "different names"
+        warn_outside(
+            f"{edges.table.path}: {counted(shared.size, 'name')} in both of the columns {short(columns[0])} and "
+            f"{short(columns[1])}, such as {short(edges.names[shared[0]])}, and one node each; if they are different "
+            f"nodes, give them {other}"
+        )
 
 
 def _decide(edges: Edges, keep: Callable[[Any], Column]) -> Edges:
@@ -248,7 +278,8 @@ def _decide(edges: Edges, keep: Callable[[Any], Column]) -> Edges:
         return edges
     others = [name for number, name in enumerate(edges.names) if number not in first]
     if not all(map(is_integer, others)):
-        if degrees.sum() - 2 >= 2 * len(others):
+        usual = all(kind_of(edges.names[number]) for number in first)
+        if usual or degrees.sum() - 2 >= 2 * len(others):
             _warn_of_first(edges.table, False, "though no other line has these names")
         return edges
     number = np.cumsum(~np.isin(np.arange(len(edges.names)), first)).astype(np.int32) - 1

@@ -34,6 +34,32 @@ OTHER_ENDS = [
 ENDS = {name for pair in (*CLEAR_ENDS, *OTHER_ENDS) for name in pair}
 # Names of ends that are hardly nodes.
 CLEAR = {name for pair in CLEAR_ENDS for name in pair} | {"from", "to"}
+# Names of what stands beside the ends: weights, times and kinds.
+BESIDE = {
+    *(
+        "weight",
+        "weights",
+        "w",
+        "strength",
+        "value",
+        "score",
+        "rating",
+        "similarity",
+        "distance",
+        "count",
+        "n",
+        "amount",
+    ),
+    *("quantity", "qty", "price", "time", "timestamp", "datetime", "date", "day", "month", "year", "since", "t"),
+    *("type", "kind", "label", "relation"),
+}
+# Names of nodes, without "id", in tables whose two columns hold nodes of two kinds.
+KINDS = {
+    *("user", "customer", "client", "buyer", "reader", "viewer", "reviewer", "member", "student", "person", "author"),
+    *("item", "product", "article", "movie", "film", "book", "game", "song", "track", "artist", "album", "course"),
+    *("business", "shop", "restaurant", "group", "tag", "paper", "page", "document", "query", "actor", "company"),
+    *("gene", "protein", "drug", "disease"),
+}
 # Names of a first column that numbers the edges.
 EDGE_NUMBERS = INDEX | {"id", "edge", "edge_id", "edgeid", "index", "key", "row", "no", "nr", "number"}
 
@@ -70,6 +96,27 @@ def ends_places(header: Sequence[str]) -> tuple[tuple[int, int], bool]:
     if other and (known[0] in EDGE_NUMBERS or {*other[0]} == {1, 2}):
         return other[0], len(other) > 1 or {*other[0]} != {1, 2}
     return default, bool(other)
+
+
+def may_be_others(header: Sequence[str], ends: Sequence[int], stated: Collection[str | int | None]) -> bool:
+    """Whether other columns than those that are read as the ends may be meant, because no names tell.
+
+    Args:
+        ends: the places of the two.
+        stated: the columns, by name or number, that are stated to be the weight or the time.
+    """
+    known = [name.lower() for name in header]
+    others = [place for place in range(int(has_index(header)), len(header)) if place not in ends]
+    if known[ends[0]] in ENDS or not others:
+        return False
+    unknown = [k for k in others if known[k] not in BESIDE and k not in stated and header[k] not in stated]
+    return bool(unknown) or not BESIDE.isdisjoint(known[place] for place in ends)
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of nodes that a name of a column tells: "user" of user_id and UserID; None: it tells none."""
+    kind = name.lower().removesuffix("id").rstrip("_ ")
+    return kind if kind in KINDS else None
 
 
 def is_header_of_edges(table: TextFile) -> tuple[bool, str | None]:

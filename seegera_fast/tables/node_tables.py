@@ -33,6 +33,7 @@ class NodeTables:
     label_column: str | int | None = None
 
     def __init__(self, features: Any, labels: Any, reading: Reading) -> None:
+        _require_tables(features, labels, reading)
         self._reading = reading
         self._one = _is_same(features, labels)
         self.features = self._open("features", features, FEATURES, read_features)
@@ -140,6 +141,18 @@ class NodeTables:
                 "the labels in a column of this name; if they are the same, give one table as features and labels"
             )
         return None
+
+
+def _require_tables(features: Any, labels: Any, reading: Reading) -> None:
+    """Refuses columns of tables that are not there. A label may be one that the features leave out."""
+    for name, columns, tables, wanted in (
+        ("categories", reading.categories, (features,), "features="),
+        ("label", (reading.label,), (features, labels), "labels="),
+        ("node", (reading.node,), (features, labels), "features= or labels="),
+    ):
+        stated = [column for column in columns if column is not None]
+        if stated and all(table is None for table in tables):
+            raise ValueError(f"{name}: got {short(stated[0])} and no table that has it, want {wanted} too")
 
 
 def is_path(value: Any) -> bool:

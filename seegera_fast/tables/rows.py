@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,17 @@ from .columns import ColumnTable
 from .edges import place_of
 from .headers import CLASSES, INDEX, NODES, has_index, is_header_of_nameless_rows, is_header_of_rows, node_place
 from .text import TextFile
-from .values import column_of_numbers, is_number, names_of, numbers_of
+from .values import column_of_numbers, is_number, names_of, numbers_of, whole_decimal
 
 FEATURES, LABELS = "finite numbers, in the digits 0 to 9", "one integer, or one word"
+OF_WORDS = "; words are features where categories names their column"
 # Usual names of a column of nodes that is found by its place.
 NUMBERED = {"index", "idx", "nodes", "vertex"}
 WHOLE = re.compile(r"[+-]?[0-9]+")
 # An integer as a table writes it where others are missing.
 DECIMAL = re.compile(r"([+-]?[0-9]+)\.0*")
 OTHERWISE = "node= says which one that is, names=False that there is none"
+OF_INDEX = "; rename_axis('id') if it has the names of the nodes"
 
 
 @dataclass
@@ -83,8 +86,10 @@ class RowTable:
         *,
         beside: bool,
     ) -> None:
-        self.table, self.path = table, table.path
         text = isinstance(table, TextFile)
+        by_index = not text and table.header and node is None and table.has_index and _names_rows(table, names, stated)
+        table = table.with_index() if by_index else table
+        self.table, self.path = table, table.path
         self.first = first = table.first if text else table.header
         if not first:
             raise ValueError(f"{table.path}: holds no rows, want {table.want} per line, a line per node")
@@ -95,7 +100,7 @@ class RowTable:
         self.header = not table.unnamed if not text else True if given else header
         if self.header is None and numbers:
             self.header = False
-        self.place = place_of(table, first, "node", node, node_place(first))
+        self.place = len(first) - 1 if by_index else place_of(table, first, "node", node, node_place(first))
         stated_names = names is not None or node is not None
         self._by_place = not stated_names and (text or not table.indexed)
         if stated_names:
@@ -131,10 +136,10 @@ class RowTable:
     @property
     def guess(self) -> str:
         name = self.first[self.place]
-        usual = name.lower() in NODES | INDEX | NUMBERED or name.endswith(("_id", "_ID", "Id", "ID"))
-        if not self._by_place or not self.named or not self.header or usual:
+        if not self._by_place or not self.named or not self.header or _is_usual(name):
             return ""
-        return f"the column {short(name)} is read as the names of the nodes; {OTHERWISE}"
+        index = isinstance(self.table, ColumnTable) and self.table.has_index
+        return f"the column {short(name)} is read as the names of the nodes; {OTHERWISE}" + OF_INDEX * index
 
     def _names(self, block: Any) -> Sequence[str]:
         """The names of the nodes of a block."""
@@ -258,6 +263,7 @@ class RowTable:
 
     def _blocks(self, places: list[int]) -> Any:
         if isinstance(self.table, TextFile):
+            self.table.titles = self.first if self.header else None
             return self.table.blocks(int(self.header))
         return self.table.blocks(places)
 
@@ -268,10 +274,40 @@ class RowTable:
                 return found.reshape(-1, block.width)
         out = np.empty((len(block), len(places)))
         for column, place in enumerate(places):
-            name = f"column {short(self.first[place]) if self.header else place}"
-            want = f"{FEATURES} ({name}); words are features where categories names their column"
-            out[:, column] = column_of_numbers(self.table, block, place, want)
+            out[:, column] = column_of_numbers(self.table, block, place, FEATURES, of_words=OF_WORDS)
         return out
+
+
+def _is_usual(name: str) -> bool:
+    """Whether a column has a usual name of that of the nodes."""
+    return name.lower() in NODES | INDEX | NUMBERED or name.endswith(("_id", "_ID", "Id", "ID"))
+
+
+def _names_rows(table: ColumnTable, names: bool | None, stated: Collection[Any]) -> bool:
+    """Whether an index without a name holds the names of the rows.
+
+    It does if no column can: there is one column only, or the first is stated to be another, or has no names, or some
+    twice. Words do beside any first column that has no usual name. Else numbers may be left from rows that were taken
+    out of a larger frame.
+    """
+    first = table.header[0]
+    if names is False:
+        warn_outside(
+            f"{table.path}: got an index that does not count the rows from 0, and names=False, so that row i is node "
+            "i; reset_index(drop=True) if the index says nothing" + OF_INDEX
+        )
+        return False
+    if len(table.header) == 1 or first in stated or 0 in stated:
+        return True
+    if _is_usual(first):
+        return False
+    if table.has_index_of_words():
+        return True
+    try:
+        found = [name for block in table.blocks([0]) for name in names_of(table, block, 0)]
+    except (TypeError, ValueError):
+        return True
+    return len({*found}) < len(found)
 
 
 def _labels(table: Any, values: list[Any], lines: list[int], *, empty: bool) -> np.ndarray:
@@ -319,6 +355,8 @@ def _whole(value: Any) -> int | None:
         return int(value) if WHOLE.fullmatch(value) and len(value) < 100 else None
     if isinstance(value, (bool, int, np.integer, np.bool_)):
         return int(value)
+    if isinstance(value, Decimal):
+        return whole_decimal(value)
     return (
         int(value) if isinstance(value, (float, np.floating)) and np.isfinite(value) and value == value // 1 else None
     )

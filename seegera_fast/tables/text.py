@@ -22,6 +22,7 @@ from .lines import BLOCK, COMMENTS, NUMERIC, texts
 
 NUMBERS = re.compile(r"[0-9.eE+\-, \t]*")
 SEPARATORS = ("\t", ",", ";")
+EXCEL = re.compile(r'"?sep=.?"?', re.IGNORECASE)
 BLANKS = re.compile(r"[ \t\n]+")
 # Blanks within a field, where commas part the fields.
 WITHIN = re.compile(r"[^, \t][ \t]+[^, \t]")
@@ -79,6 +80,7 @@ class TextFile:
         first, second: the fields of the first two records, or None.
         first_line: the line of the first record.
         size, done: the number of bytes of the file (None: it is a pipe), and how many were read.
+        titles: the names of the columns; None: there are none, or they are not known yet. Who reads the file sets them.
         comments_inside: the number of lines of comment after the first record, in a file that is not one of numbers.
     """
 
@@ -96,6 +98,7 @@ class TextFile:
     ) -> None:
         self.path, self.want = path, want
         self.comments_inside = 0
+        self.titles: list[str] | None = None
         self.first: list[str] | None = None
         self.second: list[str] | None = None
         self._comments, self._widths, self._separator = comments, widths, separator
@@ -185,6 +188,8 @@ class TextFile:
             bare = self._without_comment(record)
             if not bare.strip(" \t"):
                 continue
+            if EXCEL.fullmatch(record):
+                raise self.wrong(line, [record], f"{self.want}: leave out this line for Excel, separator= states it")
             if self._numbers is None:
                 self._numbers = bool(NUMBERS.fullmatch(bare)) and (bare == record or bare[-1] in " \t")
             if self._separator is None:
@@ -193,7 +198,7 @@ class TextFile:
                 if not self._numbers and found[-2:] == [",", ";"] and "\t" not in found:
                     raise ValueError(
                         f"{self.place(line)}: got both commas and semicolons, want {self.want}; the separator is "
-                        "stated, as in separator=';'"
+                        "stated, as in separator=';', and decimals are written with a point"
                     )
                 self._separator = found[0] if found else " "
             # A column without a name, as pandas writes that of the index, stands in a header.

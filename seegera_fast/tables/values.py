@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from ..support.frames import is_missing
 from ..support.hints import quoted, short
 
 NAME = "words or integers as names"
+COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 
 
 def names_of(table: Any, block: Any, place: int) -> Sequence[str]:
@@ -28,9 +31,29 @@ def names_of(table: Any, block: Any, place: int) -> Sequence[str]:
     if isinstance(column, np.ndarray):
         column = _strings(table, block, column)
     if "" in column:
-        number = column.index("")
-        raise ValueError(f"{table.place(block.lines[number])}: got an empty name, want {table.want}, no empty fields")
+        raise wrong_field(table, block, column.index(""), place, "", table.want)
     return column
+
+
+def wrong_field(
+    table: Any, block: Any, number: int, place: int, value: Any, want: str, of_words: str = ""
+) -> ValueError:
+    """The error for one field of a record.
+
+    Args:
+        number: of the record in the block.
+        of_words: what the message says of a word.
+    """
+    name = short(table.titles[place]) if table.titles else place
+    if is_missing(value) or value == "":
+        got, hint = "an empty field", ""
+        if not isinstance(block.column(place), np.ndarray) and 0 < place == block.width - 1:
+            hint = "; a separator at the end of a line begins another column"
+    else:
+        got, hint = quoted(value), of_words if isinstance(value, str) and not is_number(value) else ""
+        if isinstance(value, str) and COMMA.fullmatch(value):
+            hint = "; decimals are written with a point, as in 1.5"
+    return ValueError(f"{table.place(block.lines[number])}: got {got} in column {name}, want {want}{hint}")
 
 
 def _strings(table: Any, block: Any, column: np.ndarray) -> list[str]:
@@ -61,8 +84,17 @@ def _string(table: Any, line: int, name: Any) -> str:
         return str(int(name))
     if isinstance(name, (float, np.floating)) and abs(name) <= 2.0**53 and name == math.floor(name):
         return str(int(name))
+    if (whole := whole_decimal(name)) is not None:
+        return str(whole)
     got = "no name" if is_missing(name) else quoted(name)
     raise ValueError(f"{table.place(line)}: got {got}, want {NAME}")
+
+
+def whole_decimal(value: Any) -> int | None:
+    """The integer that a decimal number is; None: it is none, or of more digits than databases write."""
+    if not isinstance(value, Decimal) or not value.is_finite() or value.adjusted() > 100:
+        return None
+    return int(value) if value == value.to_integral_value() else None
 
 
 def numbers_of(fields: Sequence[str]) -> np.ndarray | None:
@@ -79,36 +111,44 @@ def is_number(field: str) -> bool:
     return numbers_of([field]) is not None
 
 
-def column_of_numbers(table: Any, block: Any, place: int, want: str, least: float = -math.inf) -> np.ndarray:
+def column_of_numbers(
+    table: Any, block: Any, place: int, want: str, least: float = -math.inf, of_words: str = ""
+) -> np.ndarray:
     """A column of finite numbers as float64.
+
+    Args:
+        of_words: what the message says where a field is a word.
 
     Raises:
         ValueError: a field is no finite number, or below ``least``.
     """
     column = block.column(place)
     if isinstance(column, np.ndarray):
-        found = _as_numbers(table, block, column, want)
+        found = _as_numbers(table, block, place, want, of_words)
     else:
         found = numbers_of(column)
         if found is None:
             number = next(number for number, field in enumerate(column) if not is_number(field))
-            raise table.wrong(block.lines[number], block.record(number), want)
+            raise wrong_field(table, block, number, place, column[number], want, of_words)
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero(~(np.isfinite(found) & (found >= least)))
     if wrong.size:
-        raise table.wrong(block.lines[wrong[0]], block.record(wrong[0]), want)
+        value = column.tolist()[wrong[0]] if isinstance(column, np.ndarray) else column[wrong[0]]
+        raise wrong_field(table, block, wrong[0], place, value, want)
     return found
 
 
-def _as_numbers(table: Any, block: Any, column: np.ndarray, want: str) -> np.ndarray:
+def _as_numbers(table: Any, block: Any, place: int, want: str, of_words: str) -> np.ndarray:
+    column = block.column(place)
     if column.dtype.kind in "biuf":
         return column.astype(np.float64)
     if column.dtype.kind != "O":
-        raise TypeError(f"{table.path}: got a column of type {column.dtype}, want {want}")
+        name = short(table.titles[place]) if table.titles else place
+        raise TypeError(f"{table.path}: got the column {name} of type {column.dtype}, want {want}")
     for number, value in enumerate(column.tolist()):
-        if not isinstance(value, (bool, int, float, np.number)) and not is_missing(value):
-            got = quoted(value)
-            raise ValueError(f"{table.place(block.lines[number])}: got {got}, want {want}")
+        known = isinstance(value, (bool, int, float, np.number, Decimal)) or is_missing(value)
+        if not known or (isinstance(value, Decimal) and value.is_snan()):
+            raise wrong_field(table, block, number, place, value, want, of_words)
     return np.array([math.nan if is_missing(value) else float(value) for value in column.tolist()])
 
 
@@ -124,7 +164,7 @@ def times_of(table: Any, block: Any, place: int) -> np.ndarray:
         found = column.astype("datetime64[us]")
         missing = np.flatnonzero(np.isnat(found))
         if missing.size:
-            raise ValueError(f"{table.place(block.lines[missing[0]])}: got no time, want {want}")
+            raise wrong_field(table, block, missing[0], place, None, want)
         return found.astype(np.int64) / 1e6
     if isinstance(column, np.ndarray) and column.dtype.kind not in "OUT":
         return column_of_numbers(table, block, place, want)
@@ -140,8 +180,7 @@ def times_of(table: Any, block: Any, place: int) -> np.ndarray:
         try:
             seconds[number] = _seconds(value)
         except (ValueError, TypeError, OverflowError):
-            got = short(value) if isinstance(value, str) else quoted(value)
-            raise ValueError(f"{table.place(block.lines[number])}: got {got}, want {want}") from None
+            raise wrong_field(table, block, number, place, value, want) from None
     return seconds
 
 

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from seegera_fast.registry import Parts, Rows, Transposed
+from seegera_fast.schema import Parts, Rows, Transposed
 
 from . import INTERPRETED, OPTIONS, compiled_as
 from .hubs import add_up_hubs, ends_but_of_hubs, hub_kernel, hub_segments, number_of_slots, slots_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from seegera_fast.registry import OPERATORS, Parts, Rows, running
+from seegera_fast.registry import OPERATORS, running
+from seegera_fast.schema import Parts, Rows
 
 from .csr_product import Matrix, multiply_csr
 
