@@ -252,6 +252,8 @@ def replace_file(source, target):
 
 if platform.python_implementation() != "CPython":
     fail(f"this Python is {platform.python_implementation()}, want CPython: torch has no build for another one.")
+if sys.platform == "win32":
+    fail("this system is Windows, want Linux, such as that of WSL.")
 COMPILER = TORCH = NVCC = None
 if switch("SEEGERA_NATIVE") == "0":
     say("SEEGERA_NATIVE=0: installing without native code.")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any
 
 import torch
@@ -124,8 +125,9 @@ class Backend:
 
 
 def _library(stem: str) -> pathlib.Path | None:
-    found = sorted(pathlib.Path(__file__).parent.glob(f"{stem}.*"))
-    return next((path for path in found if path.suffix in (".so", ".pyd", ".dylib")), None)
+    # The one that was built for this Python comes before that of the stable ABI, which another may have left here.
+    paths = (pathlib.Path(__file__).with_name(f"{stem}{suffix}") for suffix in EXTENSION_SUFFIXES)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def interpreted() -> bool:

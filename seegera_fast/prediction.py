@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -72,6 +72,30 @@ class Prediction:
     normalize_features: bool | None = None
     num_nodes: int
     num_features: int
+
+    @overload
+    def embed(
+        self,
+        graph: Graph | None = None,
+        seed: int | torch.Tensor = 0,
+        *,
+        out: str | os.PathLike[str] | np.ndarray | torch.Tensor | None = None,
+        rows_at_once: int | None = None,
+        progress: bool = False,
+        shared: Literal[False] = False,
+    ) -> torch.Tensor: ...
+
+    @overload
+    def embed(
+        self,
+        graph: Graph | None = None,
+        seed: int | torch.Tensor = 0,
+        *,
+        out: str | os.PathLike[str] | np.ndarray | torch.Tensor | None = None,
+        rows_at_once: int | None = None,
+        progress: bool = False,
+        shared: bool,
+    ) -> torch.Tensor | None: ...
 
     def embed(
         self,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from importlib.machinery import EXTENSION_SUFFIXES
 
 import cases
 import pytest
@@ -118,6 +119,20 @@ def test_info_leaves_backward_operators_out(table, lose):
         "reason": "Triton is not installed",
         "operations": ["everywhere", "in triton"],
     }
+
+
+def test_the_library_for_this_python_comes_before_that_of_the_stable_abi(tmp_path, monkeypatch):
+    monkeypatch.setattr(backends, "__file__", str(tmp_path / "backends.py"))
+    assert backends._library("_C") is None
+    for suffix in reversed(EXTENSION_SUFFIXES):
+        (tmp_path / f"_C{suffix}").touch()
+        assert backends._library("_C").name == f"_C{suffix}"
+
+
+def test_a_system_without_posix_is_refused_in_one_sentence():
+    program = "import sys; sys.modules['fcntl'] = None; import seegera_fast"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: seegera_fast: this system has no locks of POSIX")
 
 
 def test_a_library_beside_the_package_loads():

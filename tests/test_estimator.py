@@ -165,7 +165,7 @@ def test_data_frames(data):
     fitted = estimator().fit(square, features=table)
     assert np.array_equal(fitted.embedding_, want.embedding_)
     assert np.array_equal(fitted.transform(square, table), want.transform(adjacency, features))
-    with pytest.raises(ValueError, match="features: feature 0 is 'f1', want 'f0'"):
+    with pytest.raises(ValueError, match=r"has the features of the model in another order .feature 0 is 'f1'"):
         fitted.transform(square, table[["f1", "f0", *table.columns[2:]]])
     with pytest.raises(ValueError, match=r"^X: got rows and columns with the same labels in .* X\.loc\[X\.columns\]"):
         estimator().fit(square[[1, 0, *square.columns[2:]]])

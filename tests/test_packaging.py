@@ -47,7 +47,7 @@ print(json.dumps({
     "triton": importlib.util.find_spec("seegera_fast.kernels.triton.sparse_matmul").origin,
     "searched": [str(pathlib.Path(path)) for path in seegera_fast.kernels.__path__],
     "same version": importlib.metadata.version("seegera-fast") == sf.__version__,
-    "presets": all((folder / name).is_file() for name in ("tasks/presets.toml", "experiments/paper.toml")),
+    "presets": all((folder / name).is_file() for name in ("tasks/presets.toml", "experiments/paper.toml", "py.typed")),
     "cpu": sf.backends.info()["cpu"]["available"],
     "instruction set": sf.backends.instruction_set() is not None,
     "results": results,
@@ -231,6 +231,7 @@ def test_sdist_holds_the_sources(sdist):
         "LICENSE",
         "seegera_fast/tasks/presets.toml",
         "seegera_fast/experiments/paper.toml",
+        "seegera_fast/py.typed",
         *(path.as_posix() for path in sources),
         # The tests read these.
         *(path.relative_to(ROOT).as_posix() for path in (ROOT / ".github" / "workflows").glob("*.yml")),

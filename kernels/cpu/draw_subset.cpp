@@ -14,7 +14,7 @@ namespace seegera {
 
 constexpr int kKeyBits = 62;
 constexpr int kBucketBits = 12;
-constexpr int64_t kBuckets = int64_t{1} << kBucketBits;
+[[maybe_unused]] constexpr int64_t kBuckets = int64_t{1} << kBucketBits;
 
 inline int64_t bucket_of(int64_t key) { return key >> (kKeyBits - kBucketBits); }
 

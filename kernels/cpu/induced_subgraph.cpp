@@ -23,7 +23,7 @@ struct Neighbours {
 
 // An entry that stays: its new column, or the rank of it, and its place in its row, in the halves of 64 bits.
 constexpr int kPlaceBits = 32;
-constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
+[[maybe_unused]] constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
 
 }  // namespace seegera
 

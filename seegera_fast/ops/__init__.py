@@ -4,9 +4,7 @@ Each operation has a file of its name in this folder, with a function of that na
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ..autocast import without_autocast
 from ..support.derived import functions
@@ -17,4 +15,4 @@ __all__ = list(_OPERATIONS)
 
 if TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Callable[..., torch.Tensor]: ...
+    def __getattr__(name: str) -> Callable[..., Any]: ...

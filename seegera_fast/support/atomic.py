@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import os
 import platform
@@ -14,6 +13,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+try:
+    import fcntl
+except ImportError as error:
+    raise ImportError("seegera_fast: this system has no locks of POSIX, want Linux, such as that of WSL") from error
 
 # How the names of temporary files and folders end, and those of folders that are being replaced.
 SUFFIX, FORMER = ".part", ".former"

@@ -46,11 +46,16 @@ Bfloat16 bfloat16();
 
 #ifdef SEEGERA_REGISTER
 
-// MKL's product of two matrices of bfloat16 with a result of float32; null where torch has none.
-extern "C" void cblas_gemm_bf16bf16f32(int layout, int transpose_left, int transpose_right, int rows, int columns,
-                                       int depth, float alpha, const uint16_t* left, int left_stride,
-                                       const uint16_t* right, int right_stride, float beta, float* out, int out_stride)
-    __attribute__((weak));
+// MKL's product of two matrices of bfloat16 with a result of float32; null where torch has none. Only where torch may
+// have it can a linker do without.
+using ProductOfMkl = void(int layout, int transpose_left, int transpose_right, int rows, int columns, int depth,
+                          float alpha, const uint16_t* left, int left_stride, const uint16_t* right, int right_stride,
+                          float beta, float* out, int out_stride);
+#if defined(__linux__) && defined(__x86_64__)
+extern "C" ProductOfMkl cblas_gemm_bf16bf16f32 __attribute__((weak));
+#else
+constexpr ProductOfMkl* cblas_gemm_bf16bf16f32 = nullptr;
+#endif
 
 namespace seegera {
 

@@ -3,10 +3,13 @@
 // By default a library is bound to the newest ones there are.
 #pragma once
 
-#if defined(__linux__) && defined(__x86_64__)
+#ifdef __linux__
 #include <features.h>
-#ifdef __GLIBC__
+#if defined(__GLIBC__) && defined(__x86_64__)
 __asm__(".symver exp, exp@GLIBC_2.2.5");
 __asm__(".symver log, log@GLIBC_2.2.5");
+#elif defined(__GLIBC__) && defined(__aarch64__)
+__asm__(".symver exp, exp@GLIBC_2.17");
+__asm__(".symver log, log@GLIBC_2.17");
 #endif
 #endif
